@@ -201,6 +201,10 @@ def _commits(path: Path) -> float:
     return statistics.median(times)
 
 
+async def _always_ready(_project_id: str | None) -> None:
+    """Wait for nothing: there are no guards."""
+
+
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
@@ -232,11 +236,14 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     )
     hub = EventHub(clock, ids)
     closing = AsyncExitStack()
-    sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
+    sessions = build_sessions(
+        store, audit, hub, clock=clock, ids=ids, ready=_always_ready, closing=closing
+    )
     agent_tools = AgentToolService(
         audit,
         clock,
         ids,
+        ready=_always_ready,
         plugins_of=lambda _project, _agent: (),
         pipeline=lambda: None,
         outcomes=(OutcomeStream(hub), sessions.calls),
@@ -268,6 +275,9 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     async def snapshot(project_id: str) -> Any:
         return agent_tools.snapshot(project_id)
 
+    async def no_routing(_run: Any, _snapshot: Any) -> str:
+        return ""
+
     driving = build_driver(
         store,
         sessions.transcript,
@@ -278,10 +288,12 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
         models=models,
+        routing=no_routing,
         todos=TodoService(store, ids),
         audit=audit,
         pipeline=lambda: None,
         run_ended=(),
+        ready=_always_ready,
         idle_s=lambda: 3600.0,
         clock=clock,
         ids=ids,

@@ -92,7 +92,7 @@ async def _served() -> tuple[list[float], list[float]]:
     env = {**os.environ, "KAGED_HOME": str(folder / "h"), "HOME": str(folder)}
     kaged = [sys.executable, "-m", "kaged.cli"]
     try:
-        loaded = [*kaged, "project", "load", str(project)]
+        loaded = [*kaged, "project", "load", "--trust", str(project)]
         await asyncio.to_thread(subprocess.run, loaded, env=env, check=True, capture_output=True)
         ours = StdioServerParameters(
             command=kaged[0], args=[*kaged[1:], "mcp", "--project", str(project)], env=env

@@ -5,6 +5,10 @@ present tree; otherwise runs the marked tests first. What the root part (`make t
 `build/requirements-root.json` counts as well; rows that only it can prove are named when it has not
 run. Writes `build/conformance.json`.
 
+Each row is proven at a level, the best of its tests: `whole` (the product as people use it),
+`contract` (parts put together) or `unit` (a part alone). A row that tells what the host or the
+daemon does and has no whole proof is shown as "in parts".
+
     python scripts/conformance.py            check and report
     python scripts/conformance.py --update   add newly proven rows to docs/requirements/status.yaml
 """
@@ -22,6 +26,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
+from requirements.levels import PROOFS  # noqa: E402 - path set just above
 from requirements.plugin import RESULTS, ROOT_RESULTS, tree_fingerprint  # noqa: E402 - path set just above
 from requirements.rows import (  # noqa: E402 - path set just above
     DOCUMENTS,
@@ -35,6 +40,8 @@ from requirements.rows import (  # noqa: E402 - path set just above
 )
 
 OUTPUT = ROOT / "build" / "conformance.json"
+WHOLE_AT_LEAST = 1400
+"""So many rows are proven by the product as people use it; the number only grows."""
 
 
 class Outcomes(NamedTuple):
@@ -43,6 +50,7 @@ class Outcomes(NamedTuple):
     passed: dict[str, list[str]]
     failed: dict[str, list[str]]
     only_root: set[str]
+    levels: dict[str, str]
 
 
 def main() -> int:
@@ -67,6 +75,7 @@ def main() -> int:
         for row_id, nodes in sorted(passed.items())
         if row_id not in ledger.proven and row_id not in failed
     ]
+    problems += check_levels(rows, outcomes)
     _write(rows, ledger, outcomes)
     _print(rows, ledger, outcomes)
     if only_root := sorted(outcomes.only_root & ledger.proven):
@@ -110,10 +119,29 @@ def by_row(tests: list[dict[str, Any]], waiting: set[str]) -> Outcomes:
     """Sort the tests' outcomes by row."""
     passed: dict[str, list[str]] = {}
     failed: dict[str, list[str]] = {}
+    levels: dict[str, str] = {}
     for test in tests:
-        for row_id in test["ids"]:
+        for row_id, level in zip(test["ids"], test["levels"], strict=True):
             (passed if test["passed"] else failed).setdefault(row_id, []).append(test["node"])
-    return Outcomes(passed, failed, waiting - passed.keys() - failed.keys())
+            levels[row_id] = max(levels.get(row_id, PROOFS[0]), level, key=PROOFS.index)
+    return Outcomes(passed, failed, waiting - passed.keys() - failed.keys(), levels)
+
+
+def check_levels(rows: list[Row], outcomes: Outcomes, at_least: int = WHOLE_AT_LEAST) -> list[str]:
+    """List the areas that nobody tried as a whole, and a number of whole proofs that fell."""
+    whole = {row_id for row_id, level in outcomes.levels.items() if level == "whole"}
+    whole -= outcomes.failed.keys()
+    areas = {row.area for row in rows if row.id in outcomes.passed}
+    bare = sorted(areas - {row.area for row in rows if row.id in whole})
+    problems = [f"{area}: no row of it is proven whole" for area in bare]
+    if len(whole) < at_least:
+        problems.append(f"{len(whole)} rows are proven whole; {at_least} were before")
+    return problems
+
+
+def in_parts(row: Row, outcomes: Outcomes) -> bool:
+    """Return whether a row about the running program is proven by parts of it only."""
+    return row.is_wiring and row.id in outcomes.passed and outcomes.levels[row.id] != "whole"
 
 
 def _status(row: Row, ledger: Ledger, outcomes: Outcomes) -> str:
@@ -137,6 +165,8 @@ def _write(rows: list[Row], ledger: Ledger, outcomes: Outcomes) -> None:
             "status": status,
             "tests": outcomes.passed.get(row.id, []) if status == "proven" else [],
         }
+        if status == "proven":
+            entry["proof"] = "in parts" if in_parts(row, outcomes) else outcomes.levels[row.id]
         if status != "proven" and stands:
             entry["reason"] = stands[1]
         table.append(entry)
@@ -159,6 +189,22 @@ def _print(rows: list[Row], ledger: Ledger, outcomes: Outcomes) -> None:
             proven = sum(n for key, n in some.items() if key[2] == "proven")
             cells.append(f"{proven}/{sum(some.values())}")
         print(f"{document:<22}" + "".join(f"{cell:>14}" for cell in cells))
+    _print_levels(rows, ledger, outcomes)
+
+
+def _print_levels(rows: list[Row], ledger: Ledger, outcomes: Outcomes) -> None:
+    """Print how the proven rows of each area are proven."""
+    columns = (*PROOFS, "in parts")
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        if _status(row, ledger, outcomes) == "proven":
+            proof = outcomes.levels[row.id]
+            for key in (row.area, "total"):
+                counts.setdefault(key, Counter())[proof] += 1
+                counts[key]["in parts"] += in_parts(row, outcomes)
+    print(f"\n{'proven as':<22}" + "".join(f"{name:>14}" for name in columns))
+    for area, seen in sorted(counts.items(), key=lambda item: (item[0] == "total", item[0])):
+        print(f"{area:<22}" + "".join(f"{seen[name]:>14}" for name in columns))
 
 
 def _update(ledger: Ledger, proven: set[str]) -> None:

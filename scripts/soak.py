@@ -2,7 +2,8 @@
 """Use a daemon hard and kill it again and again; at the end nothing acknowledged may be missing.
 
     make soak                        ten minutes
-    make soak SOAK_S=60              as many seconds as you like; a kill every 30 s, at least two
+    make soak SOAK_S=60              as many seconds as you like; a kill every 30 s, at least two,
+                                     and every kind of fault at least once
     make soak SOAK_SEED=7            the same choices again
 
 Clients write files and issues, talk in sessions, call a plugin that dies, run commands that leave
@@ -28,12 +29,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from soaking.clients import Clients
+from soaking.clients import MIN_KILLS, Clients
 from soaking.daemon_home import DaemonHome
 from soaking.reckoning import complaints, left_over, look_for_leaks, reckon
 
 KILL_EVERY_S = 30.0
-MIN_KILLS = 2
 CALM_S = 2.0  # no kill so close before the end
 MEASURE_EVERY_S = 1.0
 FIGURES = os.environ.get("SOAK_FIGURES") or Path(__file__).parents[1] / "build" / "soak.json"
@@ -42,10 +42,11 @@ FIGURES = os.environ.get("SOAK_FIGURES") or Path(__file__).parents[1] / "build" 
 async def _kill_now_and_then(home: DaemonHome, clients: Clients, seconds: float) -> None:
     pause_s = min(KILL_EVERY_S, seconds / (MIN_KILLS + 1))
     next_s = time.monotonic() + pause_s
-    while time.monotonic() < clients.until_s - CALM_S:
+    while clients.going:
         await asyncio.sleep(min(MEASURE_EVERY_S, max(0.0, next_s - time.monotonic())))
         home.measure()
-        if time.monotonic() >= next_s and time.monotonic() < clients.until_s - CALM_S:
+        late = time.monotonic() > clients.until_s - CALM_S
+        if time.monotonic() >= next_s and (not late or home.kills < MIN_KILLS):
             await home.kill()
             next_s = time.monotonic() + pause_s
             print(f"soak: kill {home.kills}, up again in {home.starts_s[-1]:.1f} s, "
@@ -57,10 +58,10 @@ async def _soak(home: DaemonHome, clients: Clients, seconds: float) -> list[str]
     await home.set_up()
     clients.until_s = time.monotonic() + seconds
     async with asyncio.TaskGroup() as group:
-        group.create_task(clients.work_until(clients.until_s))
+        group.create_task(clients.work())
         group.create_task(_kill_now_and_then(home, clients, seconds))
     wrong = await reckon(home, clients)
-    wrong += await look_for_leaks(home, clients)
+    wrong += await look_for_leaks(home, clients, thorough=seconds >= KILL_EVERY_S)
     wrong += await asyncio.to_thread(home.end)
     wrong += await asyncio.to_thread(left_over, home)
     wrong += [
@@ -73,6 +74,7 @@ def _figures(home: DaemonHome, clients: Clients, seconds: float, seed: int) -> d
     return {
         "seconds": seconds, "seed": seed, "kills": home.kills,
         "done": dict(sorted(clients.done.items())),
+        "faults": dict(sorted(clients.played.items())),
         "refused": dict(sorted(clients.refused.items())),
         "refusals": dict(sorted(clients.example.items())),
         "acknowledged": {
@@ -91,7 +93,7 @@ def _table(figures: dict[str, Any]) -> str:
     rows = [(what, figures[what]) for what in
             ("seconds", "seed", "kills", "first_start_s", "slowest_start_s", "peak_mib",
              "peak_descriptors")]  # fmt: skip
-    for group in ("acknowledged", "done", "refused"):
+    for group in ("acknowledged", "done", "faults", "refused"):
         rows += [(f"{group}: {name}", value) for name, value in figures[group].items()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value:>10}" for name, value in rows)

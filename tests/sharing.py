@@ -12,7 +12,11 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = (
+    "tests/chaos/sessions/test_killed_at_each_step.py",
+    "tests/integration/daemon/test_declared_events.py",
     "tests/integration/daemon/test_demo.py",
+    "tests/integration/daemon/test_guarded_from_the_start.py",
+    "tests/integration/docs/test_walks_recorded.py",
     "tests/integration/packaging/test_wheel.py",
     "tests/integration/pipeline/test_cpex_plugins.py",
     "tests/integration/services/test_caldav_calendar.py",
@@ -21,13 +25,16 @@ TOGETHER = (
     "tests/integration/toolbox/test_dap_delve.py",
 )
 
+WHOLE = "tests/whole/"
+"""Each module of whole tests has one daemon."""
+
 
 class ByModuleOrTest(LoadScopeScheduling):
     """Hands out whole modules where set-up is dear, and single tests everywhere else."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if path in TOGETHER else nodeid
+        return path if path in TOGETHER or path.startswith(WHOLE) else nodeid
 
 
 @pytest.hookimpl

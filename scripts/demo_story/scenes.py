@@ -85,7 +85,7 @@ def meet_a_stranger(stage: Stage) -> None:
                 "nothing else.")  # fmt: skip
     stage.run("plugin", "install", str(stage.folder / "chart-reader"), "--yes")
     stage.ask("plugin", "install", str(EXAMPLES / "memory-markdown"), "--yes")
-    stage.run("project", "load", str(stage.project))
+    stage.run("project", "load", "--trust", str(stage.project))
     stage.run("plugin", "enable", "chart-reader")
     stage.run("plugin", "enable", "memory-markdown")
     chart, secret = stage.project / "charts" / "harbour.txt", stage.project / "secrets.env"

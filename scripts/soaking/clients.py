@@ -22,6 +22,14 @@ from soaking.guests import BRIDGES, STALL_S
 Act = Callable[[httpx.AsyncClient], Awaitable[str]]
 
 PAUSE_S = 0.02
+PATIENCE_S = 120.0  # on a slow machine it takes longer until everything has been there
+MIN_KILLS = 2
+DUE_SHARE = 0.3
+# How often a call dies, stalls or leaves something behind; each kind comes at least once.
+FAULTS = {
+    "plugin": {"die": 0.005, "die_after": 0.005},
+    "bridge": {"stall": 0.04, "die": 0.05, "die_after": 0.05, "garbage": 0.03, "leave": 0.05},
+}
 COURIER = "primary.subagents.courier"
 CAPABILITY_CODE = re.compile(r"capability_[a-z_]+")
 # Leaves the shell's group and session and is nobody's child; it may not outlive the command.
@@ -44,6 +52,8 @@ class Clients:
         self.refused: Counter[str] = Counter()
         self.example: dict[str, str] = {}
         self.faults = True
+        self.played: Counter[str] = Counter()
+        self._due = {who: self._shuffled(chances) for who, chances in FAULTS.items()}
         self._number = 0
         self._lost_notes: list[tuple[str, str, str]] = []
 
@@ -56,9 +66,20 @@ class Clients:
             ("commands", self.run_command, 1), ("bridge calls", self.note, 3),
         )  # fmt: skip
 
-    async def work_until(self, until_s: float) -> None:
-        """Let everybody work, and others hang up, until the time is up."""
-        self.until_s = until_s
+    @property
+    def going(self) -> bool:
+        """Whether to go on: the time is not up, or something has not been there yet."""
+        now_s = time.monotonic()
+        return now_s < self.until_s or (self._missing and now_s < self.until_s + PATIENCE_S)
+
+    @property
+    def _missing(self) -> bool:
+        acknowledged = (self.files, self.issues, self.rows, *self.noted.values())
+        few = self.home.kills < MIN_KILLS or not any(self.sessions.values())
+        return few or any(self._due.values()) or not all(acknowledged)
+
+    async def work(self) -> None:
+        """Let everybody work, and others hang up, as long as it goes on."""
         async with asyncio.TaskGroup() as group:
             for what, act, many in self.workers:
                 for _ in range(many):
@@ -67,22 +88,22 @@ class Clients:
                 group.create_task(self._hang_up(hang_up))
 
     async def burst(self, times: int) -> None:
-        """Do everything a few times, one after the other, and let nobody die or stall."""
+        """Do everything a few times, and let nobody die or stall; meanwhile others hang up."""
         self.faults = False
-        async with self.home.client() as client:
+        async with self.home.client() as client, asyncio.TaskGroup() as group:
             for _ in range(times):
+                for hang_up in (self._listen, self._never_read, self._cut_request):
+                    group.create_task(hang_up())
                 for _, act, _ in self.workers:
                     await act(client)
-                for hang_up in (self._listen, self._never_read, self._cut_request):
-                    await hang_up()
 
     # -- those who work ------------------------------------------------------------------------
 
     async def _work(self, what: str, act: Act) -> None:
-        while time.monotonic() < self.until_s:
+        while self.going:
             try:
                 async with self.home.client() as client:
-                    while time.monotonic() < self.until_s:
+                    while self.going:
                         code = await act(client)
                         if code:
                             self.refused[f"{what}: {code}"] += 1
@@ -112,7 +133,7 @@ class Clients:
     async def keep_row(self, client: httpx.AsyncClient) -> str:
         """Let the plugin keep a row; now and then it dies of it."""
         word = f"w{self._next():09d}"
-        fault = self._fault({"die": 0.005, "die_after": 0.005})
+        fault = self._fault("plugin")
         body = {"word": word, "fault": fault}
         answer = await client.post("/plugins/keeper/call/row.keep", json=body)
         if answer.status_code == 200:
@@ -148,8 +169,7 @@ class Clients:
             bridge, word, fault = self._lost_notes.pop()
         else:
             bridge, word = self.chance.choice(list(BRIDGES)), f"n{self._next():09d}"
-            faults = {"stall": 0.04, "die": 0.05, "die_after": 0.05, "garbage": 0.03, "leave": 0.05}
-            fault = self._fault(faults)
+            fault = self._fault("bridge")
         given = json.dumps({"word": word, "fault": fault})
         command = (
             f"ash-sb capability invoke -c {bridge}.book -o note --idempotency-key soak-key-{word}"
@@ -172,7 +192,7 @@ class Clients:
     # -- those who hang up ---------------------------------------------------------------------
 
     async def _hang_up(self, act: Callable[[], Awaitable[None]]) -> None:
-        while time.monotonic() < self.until_s:
+        while self.going:
             try:
                 await act()
                 self.done["clients that hung up"] += 1
@@ -241,13 +261,25 @@ class Clients:
         self._number += 1
         return self._number
 
-    def _fault(self, chances: dict[str, float]) -> str:
-        drawn = self.chance.random() if self.faults else 1.0
-        for fault, share in chances.items():
-            if drawn < share:
-                return fault
-            drawn -= share
-        return ""
+    def _shuffled(self, chances: dict[str, float]) -> list[str]:
+        return self.chance.sample(list(chances), len(chances))
+
+    def _fault(self, who: str) -> str:
+        """Draw what goes wrong in a call; what was never drawn comes sooner."""
+        if not self.faults:
+            return ""
+        drawn, fault = self.chance.random(), ""
+        if self._due[who]:
+            fault = self._due[who].pop() if drawn < DUE_SHARE else ""
+        else:
+            for one, share in FAULTS[who].items():
+                if drawn < share:
+                    fault = one
+                    break
+                drawn -= share
+        if fault:
+            self.played[f"{who}: {fault}"] += 1
+        return fault
 
     async def _tool(
         self, client: httpx.AsyncClient, tool: str, agent: str = "primary", **params: Any

@@ -81,13 +81,15 @@ class DaemonHome:
             digest = {**plugin, "digest": shown["digest"]}
             await self.ask(client, "POST", "/plugins", json=digest)
             await self.ask(client, "POST", "/plugins/keeper/enable")
-            loaded = await self.ask(client, "POST", "/projects", json={"root": str(self.root)})
+            loaded = await self.ask(
+                client, "POST", "/projects", json={"root": str(self.root), "trust": True}
+            )
             self.project_id = loaded["id"]
 
     def client(self) -> httpx.AsyncClient:
         """Return a client over the Unix socket."""
         return httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(self.socket)),
+            transport=httpx.AsyncHTTPTransport(uds=str(self.socket), verify=False),
             base_url="http://kaged/api/v1", timeout=CALL_TIMEOUT_S, trust_env=False,
         )  # fmt: skip
 
@@ -145,7 +147,8 @@ class DaemonHome:
             wrong.append(f"the daemon ended with {self.process.returncode}")
         verified = subprocess.run(
             [sys.executable, "-P", "-m", "kaged.cli", "audit", "verify", "--json"],
-            env=self.env, capture_output=True, text=True, check=False, timeout=VERIFY_TIMEOUT_S,
+            env=self.env, capture_output=True, encoding="utf-8", check=False,
+            timeout=VERIFY_TIMEOUT_S,
         )  # fmt: skip
         if verified.returncode != 0:
             wrong.append(f"the audit chain: {verified.stdout[:300]}{verified.stderr[:300]}")

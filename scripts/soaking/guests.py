@@ -68,6 +68,7 @@ async def keep(params, context):
 
 @plugin.method("row.list")
 async def rows(params, context):
+    await plugin.storage.exec("CREATE TABLE IF NOT EXISTS kept (word TEXT PRIMARY KEY)")
     found = await plugin.storage.query(
         "SELECT word FROM kept WHERE word > ? ORDER BY word LIMIT 500", [params["after"]])
     return {"words": [row["word"] for row in found.rows]}

@@ -18,7 +18,7 @@ from kaged.serve.sandbox_rpc import RpcLimits, SandboxMethods
 from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.services.caller import ContextTokens
-from kaged.toolbox.shell import PtyBroker, caged_launcher, shell_tools
+from kaged.toolbox.shell import CommandRunner, PtyBroker, caged_launcher, shell_tools
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import VerifiedToken, verify_token
 
@@ -56,7 +56,7 @@ class ChannelLab:
         self.spawner = spawner
         self.broker = PtyBroker()
         launcher = caged_launcher(spawner, channels.attach)
-        self._tools = shell_tools(self.broker, spawner, launcher)
+        self._tools = shell_tools(CommandRunner(self.broker, spawner, launcher))
 
     def policy(self, *capabilities: str) -> CagePolicy:
         return cage("rw ./", root=self.root, capabilities=capabilities)

@@ -80,7 +80,7 @@ class HttpHost:
         return answer["result"] if expect == 200 else answer["error"]
 
     async def load(self, root: Path) -> Any:
-        return await self.post("/projects", {"root": str(root)}, expect=201)
+        return await self.post("/projects", {"root": str(root), "trust": True}, expect=201)
 
     async def consents(self) -> list[Any]:
         return (await self.get("/consents"))["items"]
@@ -94,7 +94,7 @@ class HttpHost:
     async def settle(self) -> None:
         """Wait until every plugin knows of every project that was loaded so far."""
         async with asyncio.timeout(PATIENCE_S):
-            plugins: Any = self.inside.daemon.services.plugins
+            plugins: Any = self.inside.daemon.services.subsystems.plugins
             await plugins.projects.asked()
             await plugins.projects.settled()
 

@@ -9,22 +9,26 @@ from typing import Any, cast
 
 from fakes.agent_trees import load_tree
 from fakes.played_model import PlayedModel, PlayedModels
+from fakes.readiness import always_ready
 from fakes.store_home import StoreHome
 from fakes.tool_lab import RecordedAudit
 from kaged.app.driving import build_driver
+from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
 from kaged.config.agents import AgentTree
+from kaged.inbox import Inbox
 from kaged.pipeline.pipeline import Pipeline
-from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
+from kaged.plugins.hooks import CompactionEvent, HookRunner, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
 from kaged.projects.work_projects import WorkProjects
+from kaged.sessions.agent_run import RunState
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
 from kaged.sessions.run_values import RunEnd
 from kaged.sessions.session_service import SessionService
-from kaged.sessions.snapshot import SessionSnapshot
+from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
 from kaged.sessions.transcript import Transcript
 from kaged.sessions.workflow_runner import LoopWorkflows
 from kaged.store import Store
@@ -82,6 +86,12 @@ class PlayedHooks:
         return [name for name, _, _ in self.fired]
 
 
+async def no_routing(run: RunState, snapshot: AgentSnapshot) -> str:
+    """Return nothing about skills and accounts: there are none."""
+    del run, snapshot
+    return ""
+
+
 class LoopLab:
     """One daemon's sessions. `restarted` returns another on the same store."""
 
@@ -108,6 +118,7 @@ class LoopLab:
         self.hooks = PlayedHooks()
         self.events: list[SessionEvent] = []
         self.announced: list[tuple[str, JsonObject]] = []
+        self.recorded: list[AuditEvent] = []
         self.outcomes: list[ToolOutcome] = []
         self.cleaned: list[tuple[str, str]] = []
         self.failures: list[BaseException] = []
@@ -116,11 +127,14 @@ class LoopLab:
         self.lifecycle.subscribe(self.events.append)
         self.transcript = Transcript(store, self.lifecycle, clock=clock, ids=ids)
         self.service = SessionService(store, self.transcript, self.lifecycle)
-        self.navigation = Navigation(store, self.transcript, self.service, self.lifecycle)
+        self.navigation = Navigation(
+            store, self.transcript, self.service, self.lifecycle, ready=always_ready
+        )
         self.agent_tools = AgentToolService(
             cast("Any", self.audit),
             clock,
             ids,
+            ready=always_ready,
             plugins_of=plugins_of,
             pipeline=pipeline,
             outcomes=(self,),
@@ -135,12 +149,14 @@ class LoopLab:
             self.lifecycle,
             dispatcher=self.agent_tools.dispatcher,
             take_snapshot=self._snapshot,
-            hooks=hooks or SessionHooks(self.hooks, self.hooks.participants),
+            hooks=hooks or SessionHooks(cast("HookRunner", self.hooks), self.hooks.participants),
             models=models,
+            routing=no_routing,
             todos=todos,
             audit=self.audit,
             pipeline=pipeline,
             run_ended=[lambda project_id, run_id: self.cleaned.append((project_id, run_id))],
+            ready=always_ready,
             idle_s=lambda: idle_s,
             clock=clock,
             ids=ids,
@@ -152,6 +168,13 @@ class LoopLab:
         self.runner = LoopWorkflows(
             lambda: self.driver, self.transcript, store.agent_runs, self.projects.root
         )
+        self.inbox = Inbox(
+            store.inbox,
+            record=self._record,
+            post=self.recorded.append,
+            announce=lambda name, data: self.announced.append((name, data)),
+            clock=clock,
+        )
         self.work = ProjectWork(
             issues=IssueService(store, self.projects.workflows),
             todos=todos,
@@ -161,18 +184,17 @@ class LoopLab:
                 clock=clock,
                 ids=ids,
                 tasks=self._tasks,
+                ready=always_ready,
             ),
-            interactions=InteractionService(
-                store,
-                ids=ids,
-                root_of=self.projects.root,
-                announce=lambda name, data: self.announced.append((name, data)),
-            ),
+            interactions=InteractionService(store, self.inbox, ids=ids, root_of=self.projects.root),
         )
         self.work.workflows.connect(self.runner)
         self.work.interactions.connect(self.driver.takes_over, self.driver.answered)
         self.agent_tools.register([*project_tools(self.work), *tools])
         self.load(project)
+
+    async def _record(self, event: AuditEvent) -> None:
+        self.recorded.append(event)
 
     def load(self, text: str) -> AgentTree:
         """Load the project, or its file written anew."""

@@ -135,10 +135,6 @@ class LspLab:
         """Return the URI of a file of the project."""
         return (self.root / path).resolve().as_uri()
 
-    def event_names(self) -> list[str]:
-        """Return the names of the bridge's own events."""
-        return [name for name, _ in self.events]
-
     async def close(self) -> None:
         """End the servers."""
         await self.bridge.close(ServerStopReason.DAEMON)

@@ -16,10 +16,11 @@ from kaged.audit import AuditEvent
 from kaged.base import Ids, JsonObject, ManualClock, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import SystemResolver
+from kaged.inbox import Inbox
 from kaged.kernel.lua_powers import parse_powers
 from kaged.kernel.net import ANYWHERE, NetTarget
 from kaged.lua.calls import CallParts, HostCalls
-from kaged.lua.dialogs import Dialogs
+from kaged.lua.dialogs import DialogAnswers, Dialogs
 from kaged.lua.folder import read_folders
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
@@ -59,6 +60,8 @@ class LuaLab:
         self.wake = asyncio.Event()
         self.transforms = Transforms()
         self.python: str | None = None
+        self.inbox: Inbox
+        self.inbox_events: list[AuditEvent] = []
         self.runtime: ScriptRuntime
         self.spawner: Spawner
         self.workspace: Workspace
@@ -104,7 +107,16 @@ class LuaLab:
         async def describe() -> JsonObject:
             return {"cwd": str(self.work), "model": "scripted", "system_prompt": "You help."}
 
-        dialogs = Dialogs(Ids(SystemClock()), publish)
+        self.inbox = Inbox(
+            host_sessions.store.inbox,
+            record=self._recorded,
+            post=self.inbox_events.append,
+            announce=lambda _name, _data: None,
+            clock=SystemClock(),
+        )
+        dialogs = Dialogs(
+            PROJECT, DialogAnswers(self.inbox), Ids(SystemClock()), SystemClock(), publish
+        )
         calls = HostCalls(
             CallParts(
                 project_id=PROJECT,
@@ -124,6 +136,9 @@ class LuaLab:
             )
         )
         self.runtime = ScriptRuntime(calls, self.sessions, dialogs, publish=publish)
+
+    async def _recorded(self, event: AuditEvent) -> None:
+        self.inbox_events.append(event)
 
     def _noticed(self, script: str, level: str, message: str) -> None:
         self.runtime.notice(script, level, message)

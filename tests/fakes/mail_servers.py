@@ -98,10 +98,13 @@ class Dovecot:
 
 
 @contextlib.contextmanager
-def dovecot(users: dict[str, str], tokeninfo: str | None = None) -> Generator[Dovecot]:
+def dovecot(
+    users: dict[str, str], tokeninfo: str | None = None, userinfo: str | None = None
+) -> Generator[Dovecot]:
     """Run Dovecot with its own configuration, users and mail, in a folder that is gone afterwards.
 
-    With `tokeninfo` it takes OAuth tokens too, and asks that address whose they are.
+    With `tokeninfo` it takes OAuth tokens too, and asks that address whose they are, with the token
+    at its end; with `userinfo` it shows the token as its bearer does.
 
     The folder's name is short because of its sockets, and open because it runs as somebody else.
     """
@@ -112,7 +115,12 @@ def dovecot(users: dict[str, str], tokeninfo: str | None = None) -> Generator[Do
     base = Path(tempfile.mkdtemp(prefix="kaged-dovecot-"))
     base.chmod(0o755)
     try:
-        with _running(DOVECOT, base, users, tokeninfo) as server:
+        asks = None
+        if tokeninfo is not None:
+            asks = f"tokeninfo_url = {tokeninfo}\n"
+        elif userinfo is not None:
+            asks = f"introspection_url = {userinfo}\nintrospection_mode = auth\n"
+        with _running(DOVECOT, base, users, asks) as server:
             yield server
     finally:
         shutil.rmtree(base, ignore_errors=True)
@@ -120,7 +128,7 @@ def dovecot(users: dict[str, str], tokeninfo: str | None = None) -> Generator[Do
 
 @contextlib.contextmanager
 def _running(
-    program: str, base: Path, users: dict[str, str], tokeninfo: str | None
+    program: str, base: Path, users: dict[str, str], asks: str | None
 ) -> Generator[Dovecot]:
     for name in ("run", "state", "mail"):
         (base / name).mkdir(mode=0o755, parents=True)
@@ -142,14 +150,12 @@ def _running(
             group=grp.getgrgid(person.pw_gid).gr_name,
             uid=person.pw_uid,
             gid=person.pw_gid,
-            oauth_mechanism=" xoauth2" if tokeninfo else "",
-            oauth_passdb=_OAUTH.format(base=base) if tokeninfo else "",
+            oauth_mechanism=" xoauth2" if asks else "",
+            oauth_passdb=_OAUTH.format(base=base) if asks else "",
         ),
         encoding="utf-8",
     )
-    (base / "oauth2.conf").write_text(
-        f"tokeninfo_url = {tokeninfo}\nusername_attribute = email\n", encoding="utf-8"
-    )
+    (base / "oauth2.conf").write_text(f"{asks or ''}username_attribute = email\n", encoding="utf-8")
     process = subprocess.Popen(
         [program, "-F", "-c", str(config)],
         stdin=subprocess.DEVNULL,

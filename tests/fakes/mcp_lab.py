@@ -171,6 +171,14 @@ class McpStage:
                 await asyncio.sleep(0.02)
 
 
+def error_of(result: Any) -> dict[str, Any]:
+    """Return the error of a failed call, as programs read it."""
+    assert result.is_error is True
+    assert result.structured_content is None, "clients check it against the output schema"
+    error: dict[str, Any] = result.meta["kaged/error"]
+    return error
+
+
 def text_of(content: Any) -> str:
     """Return the text of a piece of content, of whichever kind the SDK made it."""
     return content.text
@@ -210,9 +218,11 @@ async def mcp_stage(
         local.write_text('[models.default]\nmodel = "scripted:script.yaml"\n', encoding="utf-8")
         local.chmod(0o600)
     async with daemon_in_process(home, config=f"{ANY_PORT}{config}", serve=serve) as inside:
-        loaded = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        loaded = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert loaded.status_code < 300, loaded.text
         yield McpStage(inside, root, loaded.json()["id"])
 
 
-__all__ = ["McpStage", "appears", "calculator", "mcp_stage", "rogue", "text_of"]
+__all__ = ["McpStage", "appears", "calculator", "error_of", "mcp_stage", "rogue", "text_of"]

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import socket
 import time
-from pathlib import Path
 from typing import Any
 
 from kaged.pipeline import (
-    AgentExtension,
     Extensions,
     HttpExtension,
     Plugin,
     PluginConfig,
     PluginResult,
     PluginViolation,
-    PluginViolationError,
-    RequestExtension,
-    SecurityExtension,
 )
 
 
@@ -58,7 +51,7 @@ class NotAPlugin:
 
 
 class Everything(Plugin):
-    """Does what its configuration says: for comparing one class in two places."""
+    """Does what its configuration says."""
 
     async def tool_pre_invoke(
         self, payload: Any, context: Any, extensions: Extensions | None = None
@@ -85,38 +78,6 @@ class Everything(Plugin):
             retry_delay_ms=7,
         )
 
-    async def _forge(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
-        security = ext.security or SecurityExtension()
-        return PluginResult(
-            modified_extensions=ext.model_copy(
-                update={
-                    "request": RequestExtension(environment="forged"),
-                    "agent": AgentExtension(agent_id="forged"),
-                    "http": HttpExtension(headers={"a": "b\r\nevil: 1"}),
-                    "security": security.model_copy(
-                        update={"labels": security.labels | {"new"}, "classification": "forged"}
-                    ),
-                    "custom": {"ok": 1},
-                }
-            )
-        )
-
-    async def _shrink(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
-        return PluginResult(
-            modified_payload=payload.model_copy(update={"name": "forged"}),
-            modified_extensions=ext.model_copy(
-                update={"security": SecurityExtension(labels=frozenset({"only-mine"}))}
-            ),
-        )
-
-    async def _opaque(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
-        return PluginResult(
-            modified_extensions=ext.model_copy(update={"custom": {"opaque": object()}})
-        )
-
-    async def _echo(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
-        return PluginResult(modified_extensions=ext)
-
     async def _deny(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
         return PluginResult(
             continue_processing=False,
@@ -127,14 +88,8 @@ class Everything(Plugin):
     async def _raise(self, payload: Any, ext: Extensions) -> None:
         raise ValueError("boom")
 
-    async def _violate(self, payload: Any, ext: Extensions) -> None:
-        raise PluginViolationError("stop", PluginViolation("r", "d", "c"))
-
     async def _foreign(self, payload: Any, ext: Extensions) -> Any:
         return {"continue_processing": False}
-
-    async def _exit(self, payload: Any, ext: Extensions) -> None:
-        os._exit(3)
 
     async def _hang(self, payload: Any, ext: Extensions) -> None:
         await asyncio.Event().wait()
@@ -152,39 +107,3 @@ class Everything(Plugin):
                 os.write(fd, b"this is not a message\n")
             except OSError:
                 continue
-
-    async def _look(self, payload: Any, ext: Extensions) -> PluginResult[Any]:
-        """Search the whole address space for markers; and the files and network for anything."""
-        found: set[str] = set()
-        marker = re.compile(rb"[A-Z]{4}-hidden-[a-z]+-[0-9]{6}")
-        with Path("/proc/self/maps").open(encoding="utf-8") as maps:
-            spans = [line.split()[:2] for line in maps]
-        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
-            for span, mode in spans:
-                if not mode.startswith("r"):
-                    continue
-                start, end = (int(part, 16) for part in span.split("-"))
-                try:
-                    memory.seek(start)
-                    found.update(m.decode() for m in marker.findall(memory.read(end - start)))
-                except (OSError, ValueError, OverflowError):
-                    continue
-        reach: dict[str, Any] = {}
-        for name in (
-            "/etc/shadow",
-            "/srv",
-            "/home",
-            str((self.config.config or {}).get("secret_file")),
-        ):
-            try:
-                reach[name] = bool(
-                    list(Path(name).iterdir()) if Path(name).is_dir() else Path(name).read_bytes()
-                )
-            except OSError:
-                reach[name] = False
-        try:
-            socket.create_connection(("127.0.0.1", (self.config.config or {}).get("port", 9)), 0.2)
-            reach["net"] = True
-        except OSError:
-            reach["net"] = False
-        return PluginResult(metadata={"found": sorted(found), "reach": reach})

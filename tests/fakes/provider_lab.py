@@ -24,8 +24,8 @@ from kaged.services.contract import (
     StateHandle,
 )
 from kaged.services.sanitize import harden
+from kaged.services.secret_search import CallSecrets, SecretForms
 
-MIN_SECRET_CHARS = 7
 ANN = CapabilityCallContext("ann", chat_type="private")
 
 
@@ -114,5 +114,5 @@ class ProviderLab:
         compile_schema(spec.output_schema).validate(output)
         # SC-PROV-07: nothing a provider answers holds a credential, by its name or by its value.
         held = (self.credential.held or {}).get("password", "")
-        harden(output, needles=(str(held).encode(),) if len(str(held)) >= MIN_SECRET_CHARS else ())
+        harden(output, secrets=CallSecrets(SecretForms.of([str(held)])))
         return output

@@ -105,7 +105,9 @@ async def service_home(
     root = make_project(folder / "project", PROJECT)
     home = folder / "home"
     async with daemon_in_process(home, config=config(folder, more=more), serve=serve) as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201, answer.text
         token = inside.daemon.services.credentials.token.path.read_text(encoding="utf-8").strip()
         yield ServiceHome(inside, answer.json()["id"], token)

@@ -9,7 +9,9 @@ from typing import Any
 
 from fakes.audit_sink import MemorySink
 from kaged.audit import AuditEvent, AuditLog, AuditRow, AuditSink, ChainKey
+from kaged.audit.folding import FoldingLimits
 from kaged.base import Ids, JsonObject, ManualClock, Tasks
+from kaged.inbox import Inbox
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
@@ -156,12 +158,16 @@ class ServiceLab:
             sqlite_url(self.root / "kaged.db"), clock=clock, ids=self.ids, backup_dir=self.root
         )
         self.audit = await AuditLog.open(
-            sink or MemorySink(), clock=clock, ids=self.ids, key=ChainKey(b"k" * 32)
+            sink or MemorySink(),
+            clock=clock,
+            ids=self.ids,
+            key=ChainKey(b"k" * 32),
+            folding=FoldingLimits(burst=100_000),  # tables of refusals are larger
         )
         self.audit.subscribe(self._row)
-        self.vault_rows = VaultRows(self.store, clock)
-        self.rows = ServiceRows(self.store, clock)
-        self.call_rows = ServiceCallRows(self.store, clock)
+        self.vault_rows = VaultRows(self.store)
+        self.rows = ServiceRows(self.store)
+        self.call_rows = ServiceCallRows(self.store)
         exists = bool(await self.vault_rows.keys())
         ring, place = open_ring((FileRing(self.root / "vault.key"),), vault_exists=exists)
         self.vault = Vault(self.vault_rows, ring, place, clock)
@@ -171,7 +177,14 @@ class ServiceLab:
         self.limits = RateLimits(clock)
         self.flows = AuthFlows(self.rows, self.accounts, self.vault, self.limits, clock)
         self.calls = MutatingCalls(self.call_rows, clock)
-        self.consents = Consents(self.call_rows, clock)
+        self.inbox = Inbox(
+            self.store.inbox,
+            record=self.audit.record,
+            post=self.audit.post,
+            announce=lambda _name, _data: None,
+            clock=clock,
+        )
+        self.consents = Consents(self.inbox, clock)
         self.trail = Trail(self.audit, clock, b"fingerprints")
         admission = CallerAdmission(
             self.tokens, self.registry, self.skills, self.trail, require_skill=require_skill

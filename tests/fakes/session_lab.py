@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ClassVar
 
+from fakes.readiness import always_ready
 from fakes.store_home import StoreHome
 from kaged.base import Ids, ManualClock
 from kaged.sessions.entry import Entry, EntryDraft, EntryKind, EntryRole
@@ -72,7 +73,9 @@ class SessionLab:
         self.lifecycle.subscribe(self.events.append)
         self.transcript = Transcript(self.store, self.lifecycle, clock=self.clock, ids=self.ids)
         self.service = SessionService(self.store, self.transcript, self.lifecycle)
-        self.navigation = Navigation(self.store, self.transcript, self.service, self.lifecycle)
+        self.navigation = Navigation(
+            self.store, self.transcript, self.service, self.lifecycle, ready=always_ready
+        )
 
     async def reopen(self, clock: ManualClock | None = None) -> None:
         """Do what a restart does: close everything and begin with what is on disk."""

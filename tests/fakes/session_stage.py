@@ -19,11 +19,10 @@ from kaged.plugins.supervisor import PluginSupervisor
 from kaged.sessions.hooks import SessionHooks
 
 HOOKS = ["on_session_start", "on_session_idle", "pre_compact", "post_compact"]
-COMPACTOR = Path(__file__).parents[1] / "guests" / "compactor_plugin.py"
 
 
 class SessionStage:
-    """Plugins first (`add`, `add_compactor`), then the project (`load`), then sessions."""
+    """Plugins first (`add`), then the project (`load`), then sessions."""
 
     def __init__(self, plugins: PluginLab, supervisor: PluginSupervisor, loop: LoopLab) -> None:
         self.plugins = plugins
@@ -34,30 +33,13 @@ class SessionStage:
         self.logs.chmod(0o777)
 
     async def add(self, name: str, on: dict[str, Any] | None = None, **manifest: Any) -> None:
-        """Add a stub that answers hooks and tools with these actions."""
+        """Add a stub that answers hooks with these actions."""
         behaviour: dict[str, Any] = {
             "log": str(self.logs / name),
             "answer": {"name": name},
             "on": {f"kaged.hook.{hook}": acts for hook, acts in (on or {}).items()},
         }
-        behaviour["on"].update(manifest.pop("calls", {}))
         await self._start(behaviour, name, **{"hooks": HOOKS, **manifest})
-
-    async def add_compactor(self, name: str, how: str, **manifest: Any) -> None:
-        """Add a compactor that answers in this way."""
-        behaviour = {"name": name, "how": how, "log": str(self.logs / name)}
-        files = {"main.py": COMPACTOR.read_text(encoding="utf-8")}
-        await self._start(
-            behaviour,
-            name,
-            **{
-                "files": files,
-                "roles": ["compactor"],
-                "hooks": ["pre_compact"],
-                "methods": [],
-                **manifest,
-            },
-        )
 
     async def _start(self, behaviour: dict[str, Any], name: str, **manifest: Any) -> None:
         installed = self.plugins.install(
@@ -73,23 +55,15 @@ class SessionStage:
         tree = self.loop.load(yaml.safe_dump({"primary": spec}, sort_keys=False))
         await self.supervisor.load_project(PROJECT, tree)
 
-    def received(self, name: str, method: str = "") -> list[dict[str, Any]]:
-        """Return the params of the hooks and calls that a plugin got, oldest first."""
+    def received(self, name: str) -> list[dict[str, Any]]:
+        """Return the params of the hooks that a plugin got, oldest first."""
         path = self.logs / name
         if not path.exists():
             return []
         # The plugin may be writing the last line just now: only what has its end counts.
         whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
         lines = [json.loads(one) for one in whole.splitlines()]
-        return [
-            one["params"]
-            for one in lines
-            if one.get("method", "").startswith(method or "kaged.hook.")
-        ]
-
-    async def audited(self, *names: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return what the plugin host put on record."""
-        return await self.plugins.seen(*names)
+        return [one["params"] for one in lines if one.get("method", "").startswith("kaged.hook.")]
 
 
 def declared(*names: str, **more: Any) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kaged.audit import AuditEvent, AuditLimits, AuditLog, ChainKey, HeadFile, open_key
+from kaged.audit.folding import FoldingLimits
 from kaged.base import Clock, Ids
 from kaged.store import MIGRATIONS, Migration, Store
 
 LIMITS = AuditLimits(retry_first_s=60, retry_max_s=60)
+# A corpus of attacks is larger than the share of one guest.
+FOLDING = FoldingLimits(burst=100_000)
 
 
 class StoreHome:
@@ -56,6 +59,7 @@ class StoreHome:
             key=self.key,
             head_file=self.head_file,
             limits=limits,
+            folding=FOLDING,
         )
         self._open.append(log)
         return log

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable, Redactor
+from kaged.audit.folding import FoldingGate
 from kaged.base import Clock, Ids, JsonObject, JsonValue, SystemClock
 from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.net import parse_target
@@ -49,6 +50,7 @@ class RecordedAudit:
         self.down = False
         self.down_for: set[str] = set()
         self.flushes = 0
+        self.folding = FoldingGate(SystemClock())
         self._redactor = Redactor()
 
     async def record(self, event: AuditEvent, *, durable: bool | None = None) -> None:
@@ -142,7 +144,9 @@ class ToolLab:
         quotas: CallQuotas | None = None,
         workspace: Workspace | None = None,
         session_id: str = "ses_1",
+        log: AuditLog | None = None,
     ) -> None:
+        """Make a lab; with `log` calls are recorded there and not in `audit`."""
         self.root = root.resolve()
         self.clock = clock or SystemClock()
         self.ids = Ids(self.clock)
@@ -177,7 +181,7 @@ class ToolLab:
         self.dispatcher = ToolDispatcher(
             self.registry,
             LabCallers(self.tools, self.workspace),
-            cast("AuditLog", self.audit),
+            log or cast("AuditLog", self.audit),
             self.clock,
             pipeline=lambda: pipeline,
             outcomes=(self,),

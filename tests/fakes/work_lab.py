@@ -8,10 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fakes.readiness import always_ready
 from fakes.store_home import StoreHome
 from fakes.tool_lab import ToolLab
+from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, JsonValue, ManualClock, Tasks
 from kaged.config.workflows import InputType, Invoker, Workflow, WorkflowInput
+from kaged.inbox import Inbox
 from kaged.store import Store
 from kaged.store.run_rows import RunRecord
 from kaged.toolbox.project import (
@@ -107,9 +110,17 @@ class WorkLab:
         self.failures: list[BaseException] = []
         self.tasks = Tasks("work", lambda _, error: self.failures.append(error))
         self.announced: list[tuple[str, JsonObject]] = []
+        self.recorded: list[AuditEvent] = []
         self.loop_runs = False
         self.answered: list[str] = []
         source = SampleProjects(root)
+        self.inbox = Inbox(
+            store.inbox,
+            record=self._record,
+            post=self.recorded.append,
+            announce=lambda name, data: self.announced.append((name, data)),
+            clock=clock,
+        )
         self.work = ProjectWork(
             issues=IssueService(store, source.workflows),
             todos=TodoService(store, ids),
@@ -119,13 +130,9 @@ class WorkLab:
                 clock=clock,
                 ids=ids,
                 tasks=self.tasks,
+                ready=always_ready,
             ),
-            interactions=InteractionService(
-                store,
-                ids=ids,
-                root_of=source.root,
-                announce=lambda name, data: self.announced.append((name, data)),
-            ),
+            interactions=InteractionService(store, self.inbox, ids=ids, root_of=source.root),
         )
         if has_runner:
             self.work.workflows.connect(self.runner)
@@ -148,6 +155,9 @@ class WorkLab:
     async def refusal_with(self, name: str, params: Any, **changes: Any) -> ToolError:
         """Make a call with any params that must fail, and return its error."""
         return await self.lab.refusal_with(name, params, **changes)
+
+    async def _record(self, event: AuditEvent) -> None:
+        self.recorded.append(event)
 
     def _takes_over(self, context: ToolCallContext) -> bool:
         return self.loop_runs

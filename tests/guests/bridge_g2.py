@@ -75,6 +75,9 @@ def answer(request):
 
 for line in sys.stdin:
     request = json.loads(line)
+    if "BRIDGE_LOG" in os.environ:
+        with Path(os.environ["BRIDGE_LOG"]).open("a") as log:
+            log.write(json.dumps(request) + "\n")
     reply = {"version": 1, "id": request["id"]}
     try:
         reply["result"] = answer(request)

@@ -10,6 +10,7 @@ The plan is read again for every message, so that a test can change it while the
     on_initialized messages that are sent after `initialized`
     publish        None | "versioned" | "unversioned" | "stale" | "told": push diagnostics for open
                    files; "told": as gopls does, with its looks for problems as a progress
+    when           path → messages that are sent as soon as there is a file at that path
     ignore_exit    stay after `exit`
     die_at_start   end before the first answer
 
@@ -21,6 +22,7 @@ Everything that is received goes to the log, one JSON message per line.
 import json
 import os
 import sys
+import threading
 import time
 
 PLAN, LOG = sys.argv[1:3]
@@ -57,6 +59,13 @@ def send(message):
     body = json.dumps({"jsonrpc": "2.0", **message}, ensure_ascii=False).encode()
     sys.stdout.buffer.write(b"X-Extra: yes\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     sys.stdout.buffer.flush()
+
+
+def send_when(path, messages):
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    for one in messages:
+        send(one)
 
 
 def problems(text):
@@ -191,6 +200,8 @@ def answer(message, now):
         end_looks()
 
 
+for path, messages in plan().get("when", {}).items():
+    threading.Thread(target=send_when, args=(path, messages), daemon=True).start()
 while True:
     received = read()
     if received is None:

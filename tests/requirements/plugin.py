@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from requirements.levels import level_of
 from requirements.rows import ROOT, known_ids
 from rootpart import LeftOut, is_root_part, left_out
 
@@ -25,6 +26,7 @@ RESULTS = ROOT / "build" / "requirements.json"
 ROOT_RESULTS = ROOT / "build" / "requirements-root.json"
 FAILED = ROOT / "build" / "failed.txt"
 _PROPERTY = "requirement"
+_LEVEL = "requirement-level"
 _WATCHED = ("src", "tests", "sdk", "plugins", "docs", "benchmarks", "scripts", "pyproject.toml")
 
 
@@ -33,6 +35,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.ids: dict[str, list[str]] = {}
+        self.levels: dict[str, list[str]] = {}
         self.failed: set[str] = set()
         self.passed: set[str] = set()
         self.skipped: list[str] = []
@@ -43,6 +46,9 @@ class Outcomes:
         node = report.nodeid
         if ids:
             self.ids[node] = ids
+            self.levels[node] = [
+                str(value) for name, value in report.user_properties if name == _LEVEL
+            ]
         if report.failed:
             self.failed.add(node)
         elif report.skipped:
@@ -67,7 +73,12 @@ class Outcomes:
             "fingerprint": tree_fingerprint(),
             "full": full,
             "tests": [
-                {"node": node, "ids": ids, "passed": node in self.passed - self.failed}
+                {
+                    "node": node,
+                    "ids": ids,
+                    "levels": self.levels[node],
+                    "passed": node in self.passed - self.failed,
+                }
                 for node, ids in sorted(self.ids.items())
             ],
             "left_to_root": [
@@ -95,6 +106,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 if row_id not in known:
                     unknown.append(f"{item.nodeid}: {row_id}")
                 item.user_properties.append((_PROPERTY, row_id))
+                item.user_properties.append((_LEVEL, level_of(item.path, mark)))
     if unknown:
         raise pytest.UsageError("unknown requirement ids:\n  " + "\n  ".join(unknown))
 

@@ -20,6 +20,7 @@ DOCUMENTS = (
 LEVELS = ("must", "should", "may")
 Status: TypeAlias = Literal["proven", "planned", "declined"]
 
+_WIRING = re.compile(r"\b[Tt]he (host|daemon|outgoing request)\b")
 _ID_LINE = re.compile(r"^- id: ([A-Z]{2}-[A-Z]+-\d{2,})$", re.MULTILINE)
 
 
@@ -30,6 +31,12 @@ class Row:
     id: str
     level: str
     document: str
+    says: str = ""
+
+    @property
+    def is_wiring(self) -> bool:
+        """Whether it tells what the running program does, which no part can show by itself."""
+        return _WIRING.search(self.says) is not None
 
     @property
     def area(self) -> str:
@@ -70,7 +77,7 @@ def load_rows() -> list[Row]:
     for name in DOCUMENTS:
         text = (ROWS_DIR / f"{name}.yaml").read_text(encoding="utf-8")
         for entry in cast("list[dict[str, str]]", _yaml(text)):
-            row = Row(entry["id"], entry["level"], name)
+            row = Row(entry["id"], entry["level"], name, " ".join(entry["says"].split()))
             if row.id in seen or row.level not in LEVELS:
                 raise ValueError(f"{name}.yaml: {row.id} is repeated or has level {row.level!r}")
             seen.add(row.id)

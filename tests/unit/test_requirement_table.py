@@ -76,7 +76,7 @@ def _report(node: str, when: str, outcome: str) -> pytest.TestReport:
         outcome=outcome,  # pyright: ignore[reportArgumentType] - plain words of the test
         longrepr=None,
         when=when,  # pyright: ignore[reportArgumentType] - plain words of the test
-        user_properties=[("requirement", "PH-WIRE-01")],
+        user_properties=[("requirement", "PH-WIRE-01"), ("requirement-level", "unit")],
     )
 
 
@@ -88,9 +88,9 @@ def test_a_test_that_fails_in_teardown_proves_nothing() -> None:
         outcomes.add(_report("t::b", when, "passed"))
     outcomes.add(_report("t::c", "setup", "skipped"))
     assert outcomes.as_json(full=True)["tests"] == [
-        {"node": "t::a", "ids": ["PH-WIRE-01"], "passed": False},
-        {"node": "t::b", "ids": ["PH-WIRE-01"], "passed": True},
-        {"node": "t::c", "ids": ["PH-WIRE-01"], "passed": False},
+        {"node": "t::a", "ids": ["PH-WIRE-01"], "levels": ["unit"], "passed": False},
+        {"node": "t::b", "ids": ["PH-WIRE-01"], "levels": ["unit"], "passed": True},
+        {"node": "t::c", "ids": ["PH-WIRE-01"], "levels": ["unit"], "passed": False},
     ]
     assert outcomes.skipped == ["t::c"]
 
@@ -107,9 +107,21 @@ def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:
     second.add(_report("t::a", "call", "passed"))
     second.add(_report("t::b", "call", "failed"))
     assert second.over(first.as_json(full=True))["tests"] == [
-        {"node": "t::a", "ids": ["PH-WIRE-01"], "passed": True, "second_look": True},
-        {"node": "t::b", "ids": ["PH-WIRE-01"], "passed": False, "second_look": True},
-        {"node": "t::c", "ids": ["PH-WIRE-01"], "passed": False},
+        {
+            "node": "t::a",
+            "ids": ["PH-WIRE-01"],
+            "levels": ["unit"],
+            "passed": True,
+            "second_look": True,
+        },
+        {
+            "node": "t::b",
+            "ids": ["PH-WIRE-01"],
+            "levels": ["unit"],
+            "passed": False,
+            "second_look": True,
+        },
+        {"node": "t::c", "ids": ["PH-WIRE-01"], "levels": ["unit"], "passed": False},
     ]
 
 

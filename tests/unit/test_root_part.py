@@ -32,10 +32,10 @@ def test_rows_that_only_root_can_prove_wait_for_the_root_part() -> None:
         {"node": "t::a", "ids": ["R-1"]},
         {"node": "t::c", "ids": ["R-2"]},
     ]
-    here = [{"node": "t::d", "ids": ["R-2"], "passed": True}]
+    here = [{"node": "t::d", "ids": ["R-2"], "levels": ["unit"], "passed": True}]
     waiting = conformance.left_to_root(results, here)
     assert conformance.by_row(here, waiting).only_root == {"R-1"}
-    both = [*here, {"node": "t::a", "ids": ["R-1"], "passed": False}]
+    both = [*here, {"node": "t::a", "ids": ["R-1"], "levels": ["unit"], "passed": False}]
     after = conformance.by_row(both, conformance.left_to_root(results, both))
     assert after.only_root == set()
     assert after.failed == {"R-1": ["t::a"]}

@@ -98,7 +98,7 @@ def _configure_logs(places: Locations, environ: Mapping[str, str], log_file: Pat
     except KagedError:
         configure_logging(LogLevel.INFO, log_file=log_file)
     else:
-        configure_logging(section.level, section.format, log_file)
+        configure_logging(section.level, section.format, log_file or section.file)
 
 
 class _Run:
@@ -232,7 +232,11 @@ class _Run:
                 ]  # fmt: skip
                 state.settings = fresh
                 section = new.logging
-                configure_logging(section.level, section.format, self._log_file)
+                try:
+                    log_file = self._log_file or section.file
+                    configure_logging(section.level, section.format, log_file)
+                except OSError as error:  # the log goes on where it was
+                    problems.append(f"logging.file cannot be written: {error}")
                 for key in needs_restart(state):
                     _log.warning("config.needs_restart", key=key)
                 problems += [str(problem) for problem in await daemon.startup.reload_policies()]

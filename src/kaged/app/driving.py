@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from kaged.config.settings import Settings
     from kaged.pipeline.pipeline import Pipeline
     from kaged.plugins.plugin_service import PluginService
+    from kaged.projects.readiness import Ready
     from kaged.projects.work_projects import WorkProjects
     from kaged.sessions.agent_run import RunState
     from kaged.sessions.agent_tools import AgentToolService
     from kaged.sessions.lifecycle import Lifecycle
     from kaged.sessions.navigation import Navigation
-    from kaged.sessions.needs import AuditPost, Models
+    from kaged.sessions.needs import AuditPost, Models, Routing
     from kaged.sessions.session_service import SessionService
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.snapshot import SessionSnapshot
@@ -70,10 +71,12 @@ def build_driver(
     take_snapshot: TakeSnapshot,
     hooks: SessionHooks,
     models: Models,
+    routing: Routing,
     todos: TodoService,
     audit: AuditPost,
     pipeline: Callable[[], Pipeline | None],
     run_ended: Sequence[RunEnded],
+    ready: Ready,
     idle_s: Callable[[], float],
     clock: Clock,
     ids: Ids,
@@ -102,7 +105,7 @@ def build_driver(
         ids=ids,
         between_turns=between_turns,
     )
-    run_factory = AgentRunFactory(models, transcript, policies)
+    run_factory = AgentRunFactory(models, transcript, policies, routing)
     children = Delegations(run_factory, parts, runs)
     driver = SessionDriver(
         store,
@@ -116,6 +119,7 @@ def build_driver(
         runs=runs,
         idle_s=idle_s,
         run_ended=run_ended,
+        ready=ready,
         clock=clock,
         ids=ids,
     )
@@ -130,9 +134,11 @@ def open_loop(
     *,
     settings: Callable[[], Settings],
     models: Models,
+    routing: Routing,
     audit: AuditPost,
     pipeline: Callable[[], Pipeline | None],
     run_ended: Sequence[RunEnded],
+    ready: Ready,
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
@@ -155,10 +161,12 @@ def open_loop(
         take_snapshot=take_snapshot,
         hooks=SessionHooks(supervisor.hooks, supervisor.participants),
         models=models,
+        routing=routing,
         todos=TodoService(store, ids),
         audit=audit,
         pipeline=pipeline,
         run_ended=run_ended,
+        ready=ready,
         idle_s=lambda: float(settings().daemon.value.sessions.idle_seconds),
         clock=clock,
         ids=ids,

@@ -10,7 +10,9 @@ from kaged.base import Clock, Ids
 from kaged.cage import Spawner
 from kaged.config.settings import Settings
 from kaged.events import EventHub
+from kaged.inbox import Inbox
 from kaged.lua.script_service import ScriptService
+from kaged.projects.readiness import Guard, Ready
 from kaged.sessions.session_services import SessionServices
 from kaged.sessions.transforms import Transforms
 from kaged.workspace import Workspace
@@ -26,9 +28,12 @@ def build_scripts(
     spawner: Spawner,
     audit: AuditLog,
     hub: EventHub,
+    inbox: Inbox,
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
+    ready: Ready,
+    guard: Guard,
 ) -> ScriptService:
     """Build the scripts' home and tie it to the sessions; nothing starts before `run`."""
     scripts = ScriptService(
@@ -39,8 +44,11 @@ def build_scripts(
         spawner=spawner,
         audit=audit,
         hub=hub,
+        inbox=inbox,
         clock=clock,
         ids=ids,
+        ready=ready,
+        guard=guard,
     )
     closing.push_async_callback(scripts.close)
     closing.callback(scripts.forward_events(transforms).close)

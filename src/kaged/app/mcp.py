@@ -12,11 +12,15 @@ from kaged.base import Clock, Ids
 from kaged.cage import Spawner
 from kaged.config.settings import Settings
 from kaged.events import EventHub
+from kaged.inbox import Inbox
 from kaged.mcp.approvals import Approvals
+from kaged.mcp.held_tools import HeldTools
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
+from kaged.mcp.outside import OutsideServer
 from kaged.mcp.plan import OutsideParts
 from kaged.pipeline.pipeline import Pipeline
+from kaged.projects.readiness import Guard, Ready
 from kaged.serve.mcp.endpoint import McpEndpoint
 from kaged.serve.mcp.mcp_service import APPROVALS, McpService
 from kaged.serve.mcp.routes import add_mcp
@@ -35,17 +39,26 @@ def build_mcp(
     sessions: SessionServices,
     audit: AuditLog,
     hub: EventHub,
+    inbox: Inbox,
     pipeline: Callable[[], Pipeline | None],
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
     app: FastAPI,
+    ready: Ready,
+    guard: Guard,
 ) -> McpService:
     """Put MCP together and add its routes to `app`; nothing is started yet.
 
     What must be undone is put on `closing`.
     """
     servers = McpHost(agent_tools.registry)
+    held = HeldTools(inbox, servers)
+
+    def on_tools(server: OutsideServer) -> None:
+        servers.tools_changed(server)
+        held.update(server)
+
     agents = ServedAgents(
         agent_tools,
         work,
@@ -61,10 +74,10 @@ def build_mcp(
         audit=audit,
         clock=clock,
         approvals=Approvals(settings().places.data_dir / APPROVALS),
-        on_tools=servers.tools_changed,
+        on_tools=on_tools,
     )
-    endpoint = McpEndpoint(agents, clock=clock, ids=ids, hub=hub)
-    mcp = McpService(settings, servers, parts, endpoint, agents)
+    endpoint = McpEndpoint(agents, clock=clock, ids=ids, hub=hub, ready=ready)
+    mcp = McpService(settings, servers, held, parts, endpoint, agents, guard)
     closing.push_async_callback(mcp.close)
     add_mcp(app, mcp)
     return mcp

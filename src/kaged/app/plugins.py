@@ -10,9 +10,8 @@ from kaged.base import Clock, Ids, JsonValue
 from kaged.cage import Spawner
 from kaged.cage.configured import plugin_limits
 from kaged.config.settings import Settings
-from kaged.plugins.configured import model_traits, system_config
+from kaged.inbox import Inbox
 from kaged.plugins.consent import ConsentService
-from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
@@ -20,9 +19,11 @@ from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.plugin_projects import PluginProjects
 from kaged.plugins.plugin_service import PluginService, ReloadProject
+from kaged.plugins.settings import model_traits, system_config
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
+from kaged.projects.readiness import Guard, Ready
 from kaged.store import Store
 
 
@@ -33,12 +34,15 @@ async def build_plugins(
     spawner: Spawner,
     store: Store,
     audit: AuditLog,
+    inbox: Inbox,
     clock: Clock,
     ids: Ids,
     active_pipeline: ActivePipeline,
     on_notification: Callable[[str, str, JsonValue], None],
     reload_project: ReloadProject,
     on_tools: Callable[[], None] | None = None,
+    ready: Ready,
+    guard: Guard,
 ) -> PluginService:
     """Put the plugin host together; nothing is started yet."""
     chosen = settings()
@@ -92,16 +96,17 @@ async def build_plugins(
     fetcher = SourceFetcher(
         spawner, places.data_dir / "quarantine", ids, allowed=daemon.plugins.allow_sources
     )
-    consents = ConsentService(installer, fetcher, audit, ids)
+    consents = ConsentService(installer, fetcher, inbox, audit, ids)
     knobs = KnobService(supervisor, audit, models=lambda: model_traits(settings()))
     return PluginService(
         installer,
         supervisor,
-        projects=PluginProjects(supervisor, consents, ConsentFile(plugin_store.directory), may_use),
+        projects=PluginProjects(supervisor, consents, may_use, guard),
         consents=consents,
         knobs=knobs,
         broker=broker,
         reload_project=reload_project,
+        ready=ready,
         session_of=lambda session_id: store.sessions.of_id(session_id),  # noqa: PLW0108 - loaded when first needed
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kaged.base import Clock, Ids, JsonObject, Tasks
-from kaged.events import EventHub
+from kaged.base import Clock, Ids, Tasks
+from kaged.inbox import Inbox
+from kaged.projects.readiness import Ready
 from kaged.projects.work_projects import WorkProjects
 from kaged.store import Store
 from kaged.toolbox.project import (
@@ -14,31 +15,21 @@ from kaged.toolbox.project import (
     WorkflowService,
 )
 
-ATTENTION_TOPIC = "attention"
-
 
 def build_project_work(
     store: Store,
     projects: WorkProjects,
-    hub: EventHub,
+    inbox: Inbox,
     *,
     clock: Clock,
     ids: Ids,
     tasks: Tasks,
+    ready: Ready,
 ) -> ProjectWork:
     """Build the services; the agent loop is connected to them when there is one."""
     return ProjectWork(
         issues=IssueService(store, projects.workflows),
         todos=TodoService(store, ids),
-        workflows=WorkflowService(store, projects, clock=clock, ids=ids, tasks=tasks),
-        interactions=InteractionService(
-            store,
-            ids=ids,
-            root_of=projects.root,
-            announce=lambda name, data: _announce(hub, name, data),
-        ),
+        workflows=WorkflowService(store, projects, clock=clock, ids=ids, tasks=tasks, ready=ready),
+        interactions=InteractionService(store, inbox, ids=ids, root_of=projects.root),
     )
-
-
-def _announce(hub: EventHub, name: str, data: JsonObject) -> None:
-    hub.publish(ATTENTION_TOPIC, name, data)

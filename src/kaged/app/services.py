@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -22,14 +21,16 @@ from kaged.config.providers import (
     plan_providers,
 )
 from kaged.config.settings import Settings
+from kaged.config.skill_file import SkillMetadata
 from kaged.events import EventHub
+from kaged.inbox import Inbox
 from kaged.services.account_service import AccountService, PlannedProvider
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.configured import provider_rules, rate_rules, signing_key
-from kaged.services.confirmation import Consents
+from kaged.services.confirmation import Consents, MutationPlan
 from kaged.services.contract import CapabilityProvider
 from kaged.services.idempotency import MutatingCalls
 from kaged.services.limits import KeptLimits, RateLimits
@@ -39,12 +40,12 @@ from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import bridge_spec
 from kaged.services.providers.first_party import FirstPartyProviders
 from kaged.services.registry import CapabilityRegistry
-from kaged.services.skills import SkillRegistry, read_skills
+from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
 from kaged.services.vault_key import open_ring, ring_stores
 from kaged.store import Store
-from kaged.store.service_call_rows import PlanRow, ServiceCallRows
+from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
 
@@ -71,13 +72,16 @@ async def build_services(
     audit: AuditLog,
     fingerprints: bytes,
     hub: EventHub,
+    inbox: Inbox,
+    skill_metadata: dict[str, SkillMetadata],
     clock: Clock,
     closing: AsyncExitStack,
 ) -> AccountService:
     """Build everything about people's accounts; providers are started by `AccountService.run`.
 
     Inputs are told apart by a digest with the key `fingerprints`. It outlives the process: a call
-    that is repeated after a restart, or waited for consent, is the same call.
+    that is repeated after a restart, or waited for consent, is the same call. `skill_metadata` is
+    what the files of the operator's skills say; it changes with them.
 
     Raises:
         KagedError: the key of the vault or the signing secret cannot be used.
@@ -88,16 +92,13 @@ async def build_services(
     key = signing_key(environ, audit)
     memory = await _open_memory(settings, section, environ, store, clock)
 
-    def on_plan(plan: PlanRow) -> None:
+    def on_plan(plan: MutationPlan) -> None:
         hub.publish(TOPIC, "services.approval_wanted", {"plan_id": plan.plan_id})
 
     registry = CapabilityRegistry(clock, lambda name, data: audit.post(AuditEvent(name, data)))
     trail = Trail(audit, clock, fingerprints)
     tokens = ContextTokens(key, clock)
-    skills = SkillRegistry(
-        config.skills.good,
-        await asyncio.to_thread(read_skills, settings.places.config_dir / "skills"),
-    )
+    skills = SkillRegistry(config.skills.good, skill_metadata)
     accounts = Accounts(memory.rows, clock)
     limits = RateLimits(clock)
     await _keep_limits(limits, memory.rows, closing)
@@ -105,7 +106,7 @@ async def build_services(
         memory.rows, accounts, memory.vault, limits, clock, ttl_s=section.flow_ttl_seconds
     )
     calls = MutatingCalls(memory.calls, clock)
-    consents = Consents(memory.calls, clock, on_plan)
+    consents = Consents(inbox, clock, on_plan)
     admission = CallerAdmission(
         tokens, registry, skills, trail, require_skill=section.require_skill
     )
@@ -172,12 +173,12 @@ async def _open_memory(
     store: Store,
     clock: Clock,
 ) -> _Memory:
-    vault_rows = VaultRows(store, clock)
+    vault_rows = VaultRows(store)
     exists = not await vault_rows.is_empty()
-    stores = ring_stores(section.vault_key, _key_file(settings), environ)
+    stores = ring_stores(section.vault_key, settings.vault_key, environ)
     ring, ring_store = await asyncio.to_thread(lambda: open_ring(stores, vault_exists=exists))
     vault = Vault(vault_rows, ring, ring_store, clock)
-    return _Memory(ServiceRows(store, clock), ServiceCallRows(store, clock), vault)
+    return _Memory(ServiceRows(store), ServiceCallRows(store), vault)
 
 
 async def _keep_limits(limits: RateLimits, rows: ServiceRows, closing: AsyncExitStack) -> None:
@@ -187,7 +188,3 @@ async def _keep_limits(limits: RateLimits, rows: ServiceRows, closing: AsyncExit
     tasks = Tasks("rate limits", report_kind)
     closing.push_async_callback(tasks.close)
     tasks.start(kept.keep(), "keep")
-
-
-def _key_file(settings: Settings) -> Path:
-    return settings.places.data_dir / "vault.key"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
 
-from kaged.sessions.lifecycle import Lifecycle
+from kaged.audit import AuditLog
+from kaged.base import Clock, Ids
+from kaged.events import EventHub
+from kaged.projects.readiness import Ready
+from kaged.sessions.lifecycle import Lifecycle, publish_session, record_switch, redacted_params
 from kaged.sessions.navigation import Navigation
 from kaged.sessions.session_service import SessionService
 from kaged.sessions.session_services import SessionServices
-from kaged.sessions.session_trail import publish_session, record_switch, redacted_params
 from kaged.sessions.tool_log import ToolCallLog
 from kaged.sessions.transcript import Transcript
-
-if TYPE_CHECKING:
-    from contextlib import AsyncExitStack
-
-    from kaged.audit import AuditLog
-    from kaged.base import Clock, Ids
-    from kaged.events import EventHub
-    from kaged.store import Store
+from kaged.store import Store
 
 
 def build_sessions(
@@ -28,6 +24,7 @@ def build_sessions(
     *,
     clock: Clock,
     ids: Ids,
+    ready: Ready,
     closing: AsyncExitStack,
 ) -> SessionServices:
     """Build the sessions and publish what happens in sessions on the event stream."""
@@ -48,6 +45,6 @@ def build_sessions(
         lifecycle=lifecycle,
         transcript=transcript,
         service=service,
-        navigation=Navigation(store, transcript, service, lifecycle),
+        navigation=Navigation(store, transcript, service, lifecycle, ready=ready),
         calls=calls,
     )

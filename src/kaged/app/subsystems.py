@@ -22,6 +22,7 @@ from kaged.app.plugins import build_plugins
 from kaged.app.project_work import build_project_work
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
+from kaged.app.skills import build_skills
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, KagedError, Tasks
 from kaged.base.checks import CheckRow
@@ -29,11 +30,14 @@ from kaged.cage import Spawner
 from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
+from kaged.cage.orphan_processes import end_stale
 from kaged.config.settings import Settings
 from kaged.diagnostics.doctor import CageCheck, Live, examine
-from kaged.events import EventHub
+from kaged.events import AskedOf, EventHub
+from kaged.inbox import Inbox
 from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
 from kaged.plugins.registration import PluginTools
+from kaged.projects.readiness import ProjectReadiness
 from kaged.projects.service import ProjectListeners, ProjectService
 from kaged.projects.work_projects import WorkProjects
 from kaged.serve.http.collectors import PluginCollector, ToolCollector
@@ -43,13 +47,21 @@ from kaged.serve.mcp.mcp_service import McpService
 from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
+from kaged.sessions.routing import AgentRouting
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.outcome_stream import OutcomeStream
 from kaged.tools.registry import ToolRegistry
-from kaged.toolset.builtin_tools import open_toolboxes, quota_rules, sealed_folder
+from kaged.toolset.builtin_tools import (
+    open_toolboxes,
+    protected_rules,
+    quota_rules,
+    sealed_folder,
+)
 from kaged.toolset.language_services import LanguageServices, without
 from kaged.workspace.stale_file_sweeper import StaleFileSweeper
 from kaged.workspace.undo_service import UndoService, open_undo
+
+ATTENTION_TOPIC = "attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,20 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     def settings_in_force() -> Settings:
         return state.settings
 
+    # What waits for a person, whoever asks.
+    inbox = Inbox(
+        store.inbox,
+        record=audit.record,
+        post=audit.post,
+        announce=lambda name, data: hub.publish(
+            ATTENTION_TOPIC, name, data, asked_of=AskedOf(data["owner"], data["asked_in"])
+        ),
+        clock=clock,
+    )
+
     # What runs guests: cages with their network gate, and the plugins in them.
+    # Whatever could be guarded waits until these stand; the project is opening until then.
+    readiness = ProjectReadiness(lambda: float(state.settings.daemon.value.daemon.opening_seconds))
     net_gate, spawner = _open_cages(core, closing)
     active_pipeline = ActivePipeline()
     pipeline = PolicyPipeline(
@@ -86,10 +111,13 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         audit=audit,
         clock=clock,
         ids=ids,
+        guard=readiness.guard("policies"),
     )
     closing.push_async_callback(pipeline.close)
-    sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
-    projects = ProjectService(store, audit, settings_in_force)
+    sessions = build_sessions(
+        store, audit, hub, clock=clock, ids=ids, ready=readiness.ready, closing=closing
+    )
+    projects = ProjectService(store, audit, inbox, settings_in_force, readiness)
     undo_files = open_undo(core.places.data_dir, closing)
     registry = ToolRegistry()
     plugin_tools = PluginTools(registry)
@@ -99,12 +127,15 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         spawner=spawner,
         store=store,
         audit=audit,
+        inbox=inbox,
         clock=clock,
         ids=ids,
         active_pipeline=active_pipeline,
         on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
-        reload_project=projects.reload,
+        reload_project=projects.reload_edited,
         on_tools=plugin_tools.refresh,
+        ready=readiness.ready,
+        guard=readiness.guard("plugins", each_project=True),
     )
     closing.push_async_callback(plugins.stop)
     agent_tools = AgentToolService(
@@ -114,16 +145,21 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         plugins_of=plugins.names_on,
         pipeline=lambda: active_pipeline.pipeline,
         registry=registry,
-        outcomes=(OutcomeStream(hub), sessions.calls),
+        outcomes=(OutcomeStream(hub), sessions.calls, sessions.service.reviewed),
         starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
         sealed=sealed_folder(settings.daemon.value.tools),
+        rules=protected_rules(settings.daemon.value.tools),
+        on_reviewed=lambda run, path: sessions.service.reviewed.note(run, "to_review", path),
         undo_files=undo_files,
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
         on_session=store.sessions.ensure,
+        ready=readiness.ready,
     )
+
+    skills = await build_skills(settings_in_force, inbox=inbox, audit=audit, closing=closing)
 
     # People's accounts: who may use them, through which providers.
     accounts = await build_services(
@@ -134,6 +170,8 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         audit=audit,
         fingerprints=core.key.fingerprints,
         hub=hub,
+        inbox=inbox,
+        skill_metadata=skills.operator_metadata,
         clock=clock,
         closing=closing,
     )
@@ -141,7 +179,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
 
     # What is worked on in projects: issues, todos, workflows, questions to the operator.
     work_projects = WorkProjects()
-    work = build_project_work(store, work_projects, hub, clock=clock, ids=ids, tasks=tasks)
+    work = build_project_work(
+        store, work_projects, inbox, clock=clock, ids=ids, tasks=tasks, ready=readiness.ready
+    )
     language_services = LanguageServices(
         spawner,
         settings_in_force,
@@ -160,6 +200,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             work,
             settings.daemon.value.tools,
             language_services,
+            skills,
             clock=clock,
             closing=closing,
             attach=SandboxChannels(
@@ -178,11 +219,14 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         sessions=sessions,
         audit=audit,
         hub=hub,
+        inbox=inbox,
         pipeline=lambda: active_pipeline.pipeline,
         clock=clock,
         ids=ids,
         closing=closing,
         app=app,
+        ready=readiness.ready,
+        guard=readiness.guard("mcp approvals"),
     )
     loop = open_loop(
         sessions,
@@ -191,9 +235,13 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         work_projects,
         settings=settings_in_force,
         models=models,
+        routing=AgentRouting(
+            skills, accounts.usable, only_skills=settings.daemon.value.capabilities.require_skill
+        ),
         audit=audit,
         pipeline=lambda: active_pipeline.pipeline,
         run_ended=[language_services.run_ended],
+        ready=readiness.ready,
         clock=clock,
         ids=ids,
         closing=closing,
@@ -207,10 +255,15 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         spawner=spawner,
         audit=audit,
         hub=hub,
+        inbox=inbox,
         clock=clock,
         ids=ids,
         closing=closing,
+        ready=readiness.ready,
+        guard=readiness.guard("scripts", each_project=True),
     )
+    # Runs end before anything that guards them.
+    closing.push_async_callback(loop.driver.close)
 
     # Everything is built. Now those are told of each other who were built before the other was.
     plugin_tools.connect(plugins.supervisor)
@@ -221,7 +274,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         ToolLinks(
             delegate=loop.delegate,
             fixed=loop.driver.fixed_tools,
-            outside=mcp.admits,
+            outside=lambda owner, project_id, agent, tree: (
+                skills.admits(owner, project_id) and mcp.admits(owner, project_id, agent, tree)
+            ),
             run_ended=language_services.run_ended,
         )
     )
@@ -230,6 +285,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             loaded=(
                 plugins.project_loaded,
                 work_projects.project_loaded,
+                skills.project_loaded,  # agents of a project with skills have tools for them
                 agent_tools.project_loaded,
                 language_services.project_loaded,
                 mcp.project_loaded,
@@ -240,11 +296,13 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 plugins.project_unloaded,
                 work_projects.project_unloaded,
                 agent_tools.project_unloaded,
+                skills.project_unloaded,
                 language_services.project_unloaded,
                 mcp.project_unloaded,
                 scripts.project_unloaded,
                 loop.driver.project_unloaded,
             ),
+            revoked=(loop.driver.project_unloaded,),
             pending=plugins.projects.pending,
         )
     )
@@ -258,6 +316,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         return [
             *await examine(core.places, environ, live=live, probe=cage_check.rows),
             mcp.row(),
+            skills.row(),
             *accounts.checks(),
         ]
 
@@ -277,10 +336,12 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         scripts.run()
         await asyncio.gather(mcp.load(), plugins.run(), accounts.run())
 
-    guests = Tasks("guests")
+    guests = Tasks("guests", readiness.fail)
     closing.push_async_callback(guests.close)
     guests.start(run_guests(), "plugins")
     guests.start(loop.driver.recover(), "answers")
+    guests.start(inbox.run(), "inbox")
+    closing.push_async_callback(inbox.close)
     subsystems = Subsystems(
         projects=projects,
         status=lambda: status_of(
@@ -290,7 +351,8 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             hub,
             len(projects),
             limits=describe_limits(spawner.backend),
-            more_warnings=[*pipeline.warnings(), *mcp.warnings()],
+            opening=projects.opening(),
+            more_warnings=[*pipeline.warnings(), *mcp.warnings(), *_restricted(projects)],
         ),
         doctor=doctor,
         plugins=plugins,
@@ -302,6 +364,8 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         sessions=sessions,
         lua=scripts,
         accounts=accounts,
+        skills=skills,
+        inbox=inbox,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
 
@@ -326,8 +390,20 @@ def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spa
                 fix="Free some disk space, or make the home writable.",
             ) from error
         closing.push_async_callback(spawner.close)
+        if orphans := end_stale():
+            named: list[JsonValue] = [{"pid": one.pid, "name": one.name} for one in orphans]
+            audit.post(AuditEvent("cage.orphans_ended", {"processes": named}))
+        spawner.recover_protected()
         gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
     return net_gate, spawner
+
+
+def _restricted(projects: ProjectService) -> list[str]:
+    return [
+        f"project {slug} is restricted to reading until you agree to what its files ask for: "
+        f"`kaged project trust {slug}`"
+        for slug in projects.restricted()
+    ]
 
 
 def _watch(core: DaemonCore, projects: ProjectService, mcp: McpService) -> None:

@@ -19,12 +19,12 @@ from kaged.app.startup import Startup
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.base.instance_lock import InstanceLock
+from kaged.base.private_file import require_private
 from kaged.config.locations import Locations
 from kaged.config.settings import read_settings
 from kaged.config.token_file import TokenFile, token_file
 from kaged.diagnostics.daemon_state import DaemonState, port_moved
-from kaged.diagnostics.engines import require_engines
-from kaged.diagnostics.gates import Gates
+from kaged.diagnostics.gates import Gates, require_engines
 from kaged.events import EventHub
 from kaged.serve.http import EarlyApp, HttpServices
 from kaged.serve.http.access import Credentials, access_rules
@@ -105,6 +105,11 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
 
     with gates.passing("engines", "The search engines, without which no agent can work.") as gate:
         gate.found = require_engines()
+
+    with gates.passing("vault", "The key of people's accounts, readable only by you.") as gate:
+        # It is read when the services start, long after the first request.
+        require_private(settings.vault_key, "vault_key_invalid")
+        gate.found = str(settings.vault_key)
 
     # What lets people in.
     with gates.passing("token", "The token of the TCP listener, readable only by you.") as gate:

@@ -12,6 +12,8 @@ import structlog
 from kaged.audit.chain import ChainKey
 from kaged.audit.errors import AuditEventInvalid, AuditUnavailable
 from kaged.audit.event import AuditEvent
+from kaged.audit.events.causes import CAUSES, CauseKind
+from kaged.audit.folding import FoldingGate, FoldingLimits
 from kaged.audit.keyfile import HeadFile
 from kaged.audit.pending import PendingEvent
 from kaged.audit.pump import AuditLimits, AuditPump, Incident, PumpListener
@@ -23,6 +25,8 @@ from kaged.base import Clock, Ids, JsonObject
 from kaged.kernel.decision import Decision
 
 RULE = "audit.writable"
+FOLDED_FIRST_S = 5.0
+FOLDED_AGAIN_S = 60.0
 _FIX = "free disk space or make the database writable; the daemon notices by itself"
 
 _log = structlog.get_logger(__name__)
@@ -69,8 +73,12 @@ class AuditLog:
         head_file: HeadFile | None = None,
         redactor: Redactor | None = None,
         limits: AuditLimits | None = None,
+        folding: FoldingLimits | None = None,
     ) -> None:
         self._clock = clock
+        self._gate = FoldingGate(clock, self._on_folding, folding)
+        self._folded_s: float | None = None  # when what was counted was written last
+        self._fold_timer: asyncio.TimerHandle | None = None
         self._limits = limits or AuditLimits()
         self.redactor = redactor or Redactor()
         self._writer = ChainWriter(sink, key, clock, ids, head_file)
@@ -95,6 +103,7 @@ class AuditLog:
         head_file: HeadFile | None = None,
         redactor: Redactor | None = None,
         limits: AuditLimits | None = None,
+        folding: FoldingLimits | None = None,
     ) -> AuditLog:
         """Continue the sink's chain, or begin one.
 
@@ -112,6 +121,7 @@ class AuditLog:
             head_file=head_file,
             redactor=redactor,
             limits=limits,
+            folding=folding,
         )
         await log._start()
         return log
@@ -137,6 +147,7 @@ class AuditLog:
         """Write an event; returns when durable if it gates an action, else once it is queued.
 
         `durable` overrides the event's own `gates`, for calls that only sometimes change things.
+        An event that need not be durable, of a guest whose share is used up, is counted instead.
         A full queue makes this wait its turn; cancelled then, it is not recorded. While the sink
         fails, an event that must be durable raises at once; another is queued as long as there is
         room, and counted as lost after that.
@@ -144,8 +155,10 @@ class AuditLog:
         Raises:
             AuditUnavailable: it is not durable, so what it announces must not be done.
         """
-        entry = self._pending(event)
         wait = event.type.gates if durable is None else durable
+        if not wait and self._folds(event):
+            return
+        entry = self._pending(event)
         if wait:
             await self._record_durable(entry)
         elif self._waiting_for_space or not self._pump.offer(entry):
@@ -156,8 +169,12 @@ class AuditLog:
 
         For those who write with every call: nearly always there is nothing to wait for.
         """
+        if self._waiting_for_space:
+            return False
+        if self._folds(event):
+            return True
         entry = PendingEvent(event, self._clock.now_ms(), self.redactor.rules)
-        return not self._waiting_for_space and self._pump.offer(entry)
+        return self._pump.offer(entry)
 
     def post(self, event: AuditEvent) -> None:
         """Queue an event that gates nothing, without waiting; safe in any thread and callback.
@@ -169,14 +186,38 @@ class AuditLog:
             AuditEventInvalid: the event gates an action; use `await record`.
             AuditUnavailable: the log is closed.
         """
+        self.post_or_count(event)
+
+    def post_or_count(self, event: AuditEvent) -> bool:
+        """Do as `post`; return whether it was queued, not counted for a guest without a share."""
         if event.type.gates:
             raise AuditEventInvalid(f"{event.name} gates an action: await record() it")
+        if self._folds(event):
+            return False
         entry = self._pending(event)
         if self._pump.offer(entry, reserve=True) or self._pump.offer_waiting(entry):
-            return
+            return True
         if self._pump.stopping:
             raise self._unavailable()
         self._pump.count_lost(event.name)
+        return True
+
+    @property
+    def folding(self) -> FoldingGate:
+        """Who counts what guests cause beyond their share."""
+        return self._gate
+
+    def write_folded(self) -> None:
+        """Write what was counted instead of written so far; for who reads the log now."""
+        if self._fold_timer is not None:
+            self._fold_timer.cancel()
+            self._fold_timer = None
+
+        def write(event: AuditEvent) -> bool:
+            self._folded_s = self._clock.monotonic_s()
+            return self._pump.offer(self._pending(event), reserve=True)
+
+        self._gate.drain(write)
 
     async def flush(self) -> None:
         """Return when everything recorded before is durable.
@@ -204,7 +245,9 @@ class AuditLog:
         return self.health
 
     async def close(self) -> None:
-        """Write what is queued and end. Safe to call twice."""
+        """Write what is queued and counted, and end. Safe to call twice."""
+        self._gate.close()
+        self.write_folded()
         await asyncio.to_thread(self._pump.stop)
         self._grant_space()
 
@@ -255,6 +298,27 @@ class AuditLog:
             except BaseException:
                 await self.close()
                 raise
+
+    def _folds(self, event: AuditEvent) -> bool:
+        return CAUSES[event.name].kind is CauseKind.GUEST and self._gate.fold(event)
+
+    def _on_folding(self) -> None:
+        self._call(self._plan_folded)
+
+    def _plan_folded(self) -> None:
+        """Write what is counted from now on soon; in a minute if that was done just now."""
+        if self._loop is None or self._fold_timer is not None or self._pump.stopping:
+            return
+        now_s = self._clock.monotonic_s()
+        again = self._folded_s is not None and now_s - self._folded_s < FOLDED_AGAIN_S
+        delay_s = FOLDED_AGAIN_S if again else FOLDED_FIRST_S
+        self._fold_timer = self._loop.call_later(delay_s, self._fold_time)
+
+    def _fold_time(self) -> None:
+        self._fold_timer = None
+        self.write_folded()
+        if self._gate.has_folded:  # the queue had no room
+            self._plan_folded()
 
     def _pending(self, event: AuditEvent) -> PendingEvent:
         return PendingEvent(event, self._clock.now_ms(), self.redactor.rules)

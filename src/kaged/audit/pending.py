@@ -6,18 +6,16 @@ change is copied at once, and the looking is done by the thread that writes.
 
 from __future__ import annotations
 
+import asyncio
 import marshal
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from kaged.audit.event import AuditEvent
-    from kaged.audit.redact import Rules
-    from kaged.base import JsonObject, JsonValue
+from kaged.audit.event import AuditEvent
+from kaged.audit.redact import Rules
+from kaged.base import JsonObject, JsonValue
 
 OVERHEAD_CHARS: Final = 128  # what an entry of the queue weighs beside its text
 # Larger ones are redacted where they are recorded: what they leave is small, and the queue would

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,9 +14,6 @@ from kaged.audit.pending import PendingEvent
 from kaged.audit.row import AuditRow
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, JsonObject, KagedError
-
-if TYPE_CHECKING:
-    import asyncio
 
 _log = structlog.get_logger(__name__)
 

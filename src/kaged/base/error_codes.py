@@ -35,6 +35,8 @@ EDGE: _Rows = {
     "launch_token_invalid": (403, "The launch token is unknown, used or expired."),
     "method_not_allowed": (405, "The path exists, but not for this HTTP method."),
     "not_found": (404, "There is nothing at that path."),
+    "not_yours": (403, "It may be seen, but only the person whose it is may do this with it."),
+    "operator_only": (403, "A person whom a front end names asked for what is the operator's."),
     "origin_not_allowed": (403, "A web page of another origin tried to use the daemon."),
     "payload_too_large": (413, "The body is larger than this route takes."),
     "port_in_use": (500, "Another program listens on the configured port."),
@@ -50,6 +52,9 @@ EDGE: _Rows = {
 _DAEMON: _Rows = {
     "agent_not_found": (404, "The project has no agent at that path."),
     "agent_uncaged": (409, "The agent has no cage to go into."),
+    "archive_invalid": (400, "The file is no whole backup of ours; nothing was changed."),
+    "archive_target_exists": (409, "The file that a backup goes to is there already."),
+    "archive_unwritable": (500, "A backup cannot be written, or not be put into the home."),
     "cage_ambiguous": (409, "An agent and a plugin have the same name."),
     "cage_not_found": (404, "Neither an agent nor a plugin has that name."),
     "daemon_opening": (
@@ -64,8 +69,15 @@ _DAEMON: _Rows = {
     "location_unsafe": (500, "A directory cannot be trusted with the operator's files."),
     "locations_unknown": (500, "It cannot be said where the files belong."),
     "project_ambiguous": (409, "Several loaded projects go by that name."),
+    "project_ask_changed": (409, "The project asks for something else by now; nothing was agreed."),
     "project_init_refused": (409, "The files cannot be put there."),
+    "project_not_agreed": (409, "The operator did not agree to what a project asks for."),
     "project_not_found": (404, "No loaded project has that id or name."),
+    "restore_not_empty": (409, "Files of a backup are in the home already; nothing was changed."),
+    "project_opening": (
+        503,
+        "What guards the project is not loaded; `data.missing` names it. Nothing was done.",
+    ),
     "project_path_invalid": (422, "The text names no place inside the project."),
     "project_root_invalid": (422, "The path is not there, or cannot be a project's root."),
     "schema_not_found": (404, "There is no schema of that name."),
@@ -101,6 +113,10 @@ _CONFIG: _Rows = {
 }
 _KERNEL: _Rows = {
     "capability_denied": (403, "The caller may not do this; the rule is named."),
+    "path_protected": (
+        403,
+        "A program of the host would run or obey what is written there; nobody's tools may.",
+    ),
     "capability_invalid_input": (422, "A capability id, parameter or input is malformed."),
     "extension_capability_invalid": (422, "The list of extension capabilities is not valid."),
     "lua_power_invalid": (422, "A list of Lua powers has an unknown name or is no list of texts."),
@@ -142,7 +158,6 @@ _WIRE: _Rows = {
     "token_key_invalid": (500, "The configured signing secret is blank or too short."),
 }
 _CAGE: _Rows = {
-    "cage_error": (500, "A process was not started or not kept; nothing runs uncaged instead."),
     "cage_grant_refused": (403, "A granted path may not be shown in a cage; see `data.path`."),
     "cage_policy_conflict": (422, "Two parts of a policy claim one place with different meanings."),
     "cage_program_missing": (422, "A needed program is not on this host; see `data.program`."),
@@ -161,6 +176,7 @@ _PLUGINS: _Rows = {
     "plugin_consent_missing": (403, "The operator did not agree to these files."),
     "plugin_consent_unknown": (404, "There is no open consent request of this id."),
     "plugin_error": (502, "A plugin failed, or reports an error of its own; see `detail`."),
+    "plugin_files_changed": (409, "The plugin's files are others than the operator agreed to."),
     "plugin_in_use": (409, "Sessions use the plugin; it is not removed without force."),
     "plugin_not_found": (404, "No plugin of this name is installed."),
     "plugin_scaffold_refused": (409, "A new plugin cannot be written there, or under that name."),
@@ -213,11 +229,9 @@ _TOOLS: _Rows = {
     "quota_exceeded": (429, "The agent used up what the operator allows it."),
     "tool_context_invalid": (500, "The host built an incomplete call context: a bug."),
     "tool_definition_invalid": (500, "A tool cannot be registered as it is defined."),
-    "tool_error": (500, "A tool call failed; `detail` says more."),
     "tool_not_found": (404, "There is no tool of that name."),
 }
 _SESSIONS: _Rows = {
-    "budget_spent": (409, "The run used up the steps, tokens, time or money that it was given."),
     "content_addressing_hint": (422, "Todos are named by their text, not by a made-up id."),
     "delegation_too_deep": (409, "Agents called agents beyond the limit."),
     "entry_ambiguous": (409, "Several entries of the session begin like that."),
@@ -226,6 +240,11 @@ _SESSIONS: _Rows = {
     "entry_too_large": (413, "An entry is larger than the book takes."),
     "file_input_not_supported": (422, "A workflow takes a file, which a tool call cannot bring."),
     "fork_too_deep": (409, "The session is a fork of a fork of a fork, too many times."),
+    "inbox_answer_invalid": (422, "The answer is none of the choices."),
+    "inbox_request_changed": (409, "Something else is asked by now than what was answered."),
+    "inbox_request_closed": (409, "The request was answered or withdrawn, or has expired."),
+    "inbox_request_not_found": (404, "There is no such request, or it is another person's."),
+    "inbox_request_pending": (409, "Another request waits in the same place."),
     "interaction_answer_invalid": (422, "The answer does not fit the question; see `problems`."),
     "interaction_closed": (409, "It was answered or withdrawn before."),
     "interaction_not_found": (404, "There is no such question."),
@@ -237,7 +256,6 @@ _SESSIONS: _Rows = {
     "no_bound_issue": (409, "The session works on no issue, so it has no todo list."),
     "nothing_to_fork": (409, "The session has no entry to fork at."),
     "nothing_to_resume": (409, "The session's last run said all it had to say."),
-    "prompt_refused": (403, "A script or policy of this daemon does not let the message through."),
     "run_not_found": (404, "The project has no workflow run of that id."),
     "run_not_started": (504, "A run that should have begun did not."),
     "session_ambiguous": (409, "Several sessions begin like that."),
@@ -299,7 +317,6 @@ _DEBUG: _Rows = {
 _MODELS: _Rows = {
     "model_bad_answer": (502, "What came back is not an answer, or too large for one."),
     "model_context_exceeded": (413, "The window is larger than the model takes."),
-    "model_error": (502, "A model could not be asked, or did not answer."),
     "model_rate_limited": (429, "The vendor limits the rate of requests."),
     "model_refused": (502, "The vendor does not take the question: access, credit, content."),
     "model_script_ended": (409, "The script has no turn for what was asked."),
@@ -310,7 +327,7 @@ _MODELS: _Rows = {
 _SERVICES: _Rows = {
     "account_unknown": (404, "No such account is linked."),
     "approval_unknown": (404, "Nothing of this id waits for consent."),
-    "capability_access_denied": (403, "The skill's or the capability's policy says no."),
+    "capability_access_denied": (403, "A policy, or the service itself, does not allow it."),
     "capability_account_ambiguous": (409, "Several accounts are linked and none was chosen."),
     "capability_auth_callback_invalid": (422, "The callback is no URL, or not one of this flow."),
     "capability_auth_code_conflict": (422, "The callback and the code field hold different codes."),
@@ -332,7 +349,11 @@ _SERVICES: _Rows = {
     "capability_rate_limited": (429, "Too many calls or flows; see `retry_after_seconds`."),
     "operator_only": (403, "The caller came through a front end and is not the operator."),
     "service_provider_unknown": (404, "There is no such provider of account capabilities."),
-    "skill_metadata_invalid": (422, "A skill's metadata is not valid; it may call nothing."),
+    "skill_changed": (409, "The files of a skill changed since they were shown."),
+    "skill_denied": (403, "The skill is switched off, or may not be used in this chat."),
+    "skill_metadata_invalid": (422, "A skill's file is not valid; the skill cannot be used."),
+    "skill_not_agreed": (403, "A skill wants accounts, and the operator has not agreed to it."),
+    "skill_not_found": (404, "There is no such skill, or it cannot be used."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
 }
 

@@ -47,6 +47,8 @@ class Resolved:
     programs: ProgramPlan = field(default_factory=ProgramPlan)
     net_environment: tuple[tuple[str, str], ...] = ()
     net_files: tuple[tuple[str, str], ...] = ()
+    pipes: tuple[str, ...] = ()
+    as_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def _blueprint(request: CageRequest, resolved: Resolved) -> Blueprint:
         grants=resolved.grants,
         plan=resolved.programs,
         net_files=resolved.net_files,
+        pipes=resolved.pipes,
+        as_root=resolved.as_root,
     )
 
 

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from kaged.cage.settings import CageSettings
 from kaged.config.settings import Settings
+from kaged.config.toolsettings import ReviewWord
 from kaged.kernel.policy import CageLimits
 
 
@@ -21,12 +22,17 @@ def cage_settings(settings: Settings) -> CageSettings:
         places.plugins_dir,
         *_placed_elsewhere(settings),
     )
-    bwrap = settings.daemon.value.sandbox.bwrap
+    sandbox = settings.daemon.value.sandbox
+    tools = settings.daemon.value.tools
     return CageSettings(
         cache_dir=places.cache_dir,
         protected=tuple(dict.fromkeys(str(path) for path in protected)),
         ask_systemd=True,
-        bwrap=None if bwrap is None else str(bwrap),
+        require_limits=sandbox.require_limits,
+        bwrap=None if sandbox.bwrap is None else str(sandbox.bwrap),
+        allow_protected=tuple((one.project, one.path) for one in tools.allow_protected),
+        refuse_reviewed=tools.reviewed_files is ReviewWord.REFUSE,
+        kept_in=places.state_dir,
     )
 
 

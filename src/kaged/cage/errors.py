@@ -8,8 +8,6 @@ from kaged.base import JsonValue, KagedError
 class CageError(KagedError):
     """A process was not started, or not kept; nothing ever runs uncaged because of one of these."""
 
-    code = "cage_error"
-
 
 class CageUnavailable(CageError):
     """This host lacks something every cage needs; `row` is the row of `kaged doctor` to look at."""

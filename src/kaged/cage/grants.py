@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kaged.base.realpath import real_path
 from kaged.cage.arguments import check_path
 from kaged.cage.errors import GrantRefused
-from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
+from kaged.kernel.policy import FsGrant, FsMode
 
 MAX_GRANTS = 256
 
@@ -78,21 +78,6 @@ class GrantSet:
             with contextlib.suppress(OSError):
                 os.close(grant.fd)
         self.grants = ()
-
-
-def merge_grants(policy: CagePolicy) -> tuple[FsGrant, ...]:
-    """Reduce a policy's paths to one mode each: rw wins over ro on one path (PH-CAGE-18).
-
-    The directory of an exec entry is shown read-only unless an fs entry covers it (PH-AMB-65).
-    """
-    modes: dict[str, FsMode] = {}
-    for grant in policy.fs:
-        if modes.get(grant.path) is not FsMode.RW:
-            modes[grant.path] = grant.mode
-    for entry in policy.exec:
-        if not any(_covers(path, entry.cwd) for path in modes):
-            modes[entry.cwd] = FsMode.RO
-    return tuple(FsGrant(path, mode) for path, mode in modes.items())
 
 
 def open_grants(grants: Iterable[FsGrant], protected: Protected) -> GrantSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 from dataclasses import dataclass
 from enum import StrEnum
@@ -80,6 +81,12 @@ def choose_identity(
     return Identity(IdentityKind.SEPARATE_USER, uid, gid)
 
 
+def can_reach(identity: Identity, path: str) -> bool:
+    """Return whether a cage's user gets as far as a path, whatever it may do with it there."""
+    folder = posixpath.dirname(path)
+    return not identity.switches or _blocked(folder, identity.uid, identity.gid, 0o1) is None
+
+
 def _candidate(
     grants: tuple[OpenGrant, ...], slot: int, writable: tuple[str, ...]
 ) -> tuple[int, int, str]:
@@ -100,7 +107,7 @@ def _candidate(
     return uid, gid, f"{next(iter(owners))} is writable and belongs to root"
 
 
-def _blocked(path: str, uid: int, gid: int) -> str | None:
+def _blocked(path: str, uid: int, gid: int, wanted: int | None = None) -> str | None:
     """Return the first part of a path that a user may not enter or read."""
     end = 0
     while end != len(path):
@@ -109,9 +116,10 @@ def _blocked(path: str, uid: int, gid: int) -> str | None:
         walked = path[:end]
         try:
             entry = os.stat(walked)  # noqa: PTH116 - a dozen of these precede each start
-        except OSError:
+        except (OSError, ValueError):  # not there, or no path at all: what compiles it says so
             return walked
-        if not _permits(entry, uid, gid, _wanted(entry, last=end == len(path))):
+        needed = _wanted(entry, last=end == len(path)) if wanted is None else wanted
+        if not _permits(entry, uid, gid, needed):
             return walked
     return None
 

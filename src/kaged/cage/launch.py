@@ -72,6 +72,7 @@ class Launch:
         setup_helper: SetupHelper,
         launchers: Launchers,
         gate: NetGatePort | None,
+        gates: Path,
         on_end: OnEnd,
         discard: Callable[[LimitGroup], None],
     ) -> None:
@@ -81,6 +82,7 @@ class Launch:
         self._setup_helper = setup_helper
         self._launchers = launchers
         self._gate = gate
+        self._gates = gates
         self._on_end = on_end
         self._discard = discard
         self._session: NetSessionPort | None = None
@@ -93,10 +95,11 @@ class Launch:
         """
         request = self._prepared.request
         started = _Started()
-        with StartGate() as gate:
+        with StartGate(self._gates) as gate:
             try:
                 stdio = started.stdio = StdioEnds(request.stdio)
                 group = started.group = self._make_group()
+                self._setup_helper.start()  # from now on a dying daemon leaves no cage behind
                 child = started.child = self._begin(gate, stdio, group)
                 stdio.started()
                 init_pid = await gate.init_pid(child)

@@ -51,6 +51,8 @@ class Blueprint:
     grants: tuple[ShownPath, ...] = ()
     plan: ProgramPlan = field(default_factory=ProgramPlan)
     net_files: tuple[tuple[str, str], ...] = ()
+    pipes: tuple[str, ...] = ()
+    as_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +90,15 @@ def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
         _whole_system(places, facts)
     _etc(places, facts)
     files = _made_up(places, plan, facts)
-    _kernel_and_scratch(places, plan)
+    _kernel_and_scratch(places, plan, facts)
     _programs(places, plan.plan)
     folders = _fold(places, plan, facts) if plan.programs is Programs.STRICT else ()
     for mount in plan.mounts:
         places.mount(mount.source, mount.dest, mount.mode)
     for number, grant in enumerate(plan.grants):
         places.grant(number, grant)
+    for path in plan.pipes:
+        places.cover_pipe(path)
     options = places.options()
     lines = _lines(options, facts, frozenset(folder.path for folder in folders))
     return Layout(options, files, lines, places.dests, folders)
@@ -177,9 +181,16 @@ def _made_up(
     return tuple(files)
 
 
-def _kernel_and_scratch(places: MountTargets, plan: Blueprint) -> None:
+def _kernel_and_scratch(places: MountTargets, plan: Blueprint, facts: HostFacts) -> None:
     size = plan.tmpfs_mb * _MIB
     places.put("/proc", ("--proc", "/proc"))
+    for path in facts.hidden_files:
+        places.cover_file(path)
+    for path, is_dir in facts.hidden_from_root if plan.as_root else ():
+        if is_dir:
+            places.cover_dir(path)
+        else:
+            places.cover_file(path)
     places.put("/dev", ("--dev", "/dev"))
     places.scratch("/dev/shm", size)  # noqa: S108 - the cage's own
     places.scratch("/run", min(size, _RUN_MIB * _MIB) if size else 0)
@@ -211,6 +222,8 @@ def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str])
             lines.append(token)
         elif token in folders:
             lines[-1] += f" <{fold_name(token)}>"
-        else:  # the base directory's own name changes with every upgrade of a base program
-            lines[-1] += " <base programs>" if token == facts.base_programs.path else f" {token}"
+        elif token == facts.base_programs.path:  # changes with every upgrade of a base program
+            lines[-1] += " <base programs>"
+        else:  # a pipe of the host may have any name; one entry stays one line
+            lines[-1] += f" {token}" if token.isprintable() else f" {token!a}"
     return tuple(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -101,6 +102,27 @@ class MountTargets:
         option = "--bind-fd" if grant.mode is FsMode.RW else "--ro-bind-fd"
         path = check_path(grant.path)
         self._entries[path] = (option, DescriptorSlot(f"grant:{number}"), path)
+
+    def cover_file(self, path: str) -> None:
+        """Put something over a file that can neither be read nor written."""
+        # Everything is mounted without devices, so that even this one cannot be opened.
+        self.put(path, ("--ro-bind", "/dev/null", path))
+
+    def cover_dir(self, path: str) -> None:
+        """Put an empty folder over a folder."""
+        self.put(path, ("--perms", "0555", "--tmpfs", path, "--remount-ro", path))
+
+    def cover_pipe(self, path: str) -> None:
+        """Cover a pipe of the host where a read-only grant shows it, and nowhere else.
+
+        Call it when everything else has its place. A name of the host's is not checked: it cannot
+        hold a NUL, and is as harmless here as any other.
+        """
+        above = posixpath.dirname(path)
+        while above != "/" and above not in self._entries:
+            above = posixpath.dirname(above)
+        if self._entries.get(above, ("",))[0] == "--ro-bind-fd" and above in self._exact:
+            self._entries[path] = ("--ro-bind", "/dev/null", path)
 
     def fold(self, folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]] | None:
         """Take the links out of a directory that is to be shown as a whole, with them in it.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kaged.base import Clock
-from kaged.cage.arguments import check_command, encode_arguments
+from kaged.cage.arguments import check_command, check_path, encode_arguments
 from kaged.cage.base_programs import base_program_key, base_program_sources, build_base_programs
 from kaged.cage.binfolder import BinFolder, stock_bin_folder
 from kaged.cage.compile import CageCommand, Resolved, compile_cage
@@ -18,19 +18,24 @@ from kaged.cage.gate_port import NetGatePort
 from kaged.cage.grants import (
     GrantSet,
     Protected,
-    merge_grants,
     open_grants,
     open_runtime_dirs,
 )
-from kaged.cage.identity import Identity, IdentityKind, IdentityMode, choose_identity
+from kaged.cage.identity import (
+    Identity,
+    IdentityKind,
+    IdentityMode,
+    can_reach,
+    choose_identity,
+)
 from kaged.cage.layout import ShownPath
-from kaged.cage.limits import LimitedResource, LimitsBackend, rlimits_for
+from kaged.cage.limits import LimitedResource, LimitsBackend, rlimits_for, weaker_limits
 from kaged.cage.patterns import expand_patterns
 from kaged.cage.programs import ProgramPlan, plan_programs
 from kaged.cage.request import CageKind, CageRequest, Programs
 from kaged.cage.seccomp import seccomp_fd
 from kaged.cage.settings import CageSettings
-from kaged.kernel.policy import CageLimits, CageState, FsGrant, FsMode
+from kaged.kernel.policy import CageLimits, CageState, FsGrant, FsMode, merge_grants
 
 BASE_PROGRAMS_CHECK_S = 30.0
 MAX_CACHED_PLANS = 256
@@ -78,6 +83,11 @@ class PreparedCage:
         args = self._keep(_memory_file("args", arguments))
         return args if first is None else first, (args, *labels.values())
 
+    def granted_ids(self) -> dict[str, tuple[int, int]]:
+        """Return device and number of what is mounted at each granted path."""
+        found = ((one.path, os.fstat(one.fd)) for one in self._grants.grants)
+        return {path: (entry.st_dev, entry.st_ino) for path, entry in found}
+
     def close(self) -> None:
         """Close every descriptor. Safe to call twice."""
         for fd in self._opened:
@@ -107,8 +117,19 @@ class Preparer:
         self._base_programs_seen_s = clock.monotonic_s()
         self._base_program_key = base_program_key(base_program_sources())
 
-    def prepare(self, request: CageRequest, gate: NetGatePort | None, serial: int) -> PreparedCage:
-        """Open, find and compile. Raises CageError; nothing stays open then."""
+    def prepare(
+        self,
+        request: CageRequest,
+        granted: tuple[FsGrant, ...],
+        pipes: tuple[str, ...],
+        gate: NetGatePort | None,
+        serial: int,
+    ) -> PreparedCage:
+        """Open, find and compile. Raises CageError; nothing stays open then.
+
+        `granted` are the request's paths as `granted_paths` gives them, `pipes` the named pipes
+        that lie in what of them is read-only.
+        """
         check_command(request.command)
         _check_limits(request.policy.limits)
         self._refresh_base_programs()
@@ -118,22 +139,25 @@ class Preparer:
             own=request.own_dirs,
         )
         with contextlib.ExitStack() as undo:
-            grants = open_grants(_granted(request), protected)
+            grants = open_grants(granted, protected)
             undo.callback(grants.close)
             plan = self._plan(request, grants)
             runtimes = open_runtime_dirs(plan.dirs, protected)
             undo.callback(runtimes.close)
             state = _open_state(request)
             undo.callback(state.close)
+            identity = self._identity(request, grants, plan, serial)
             resolved = Resolved(
                 grants=tuple(ShownPath(one.path, one.mode, one.is_dir) for one in grants.grants),
                 programs=plan,
                 net_environment=tuple(net_plan.environment) if net_plan is not None else (),
                 net_files=tuple(net_plan.files) if net_plan is not None else (),
+                # What the cage's user cannot reach, bwrap could not cover.
+                pipes=tuple(path for path in pipes if can_reach(identity, path)),
+                as_root=identity.kind is IdentityKind.ROOT_SHOWN_AS_USER,
             )
             command = compile_cage(request, self._facts, resolved)
             self._stock(command.folders)
-            identity = self._identity(request, grants, plan, serial)
             undo.pop_all()
         return PreparedCage(
             request=request,
@@ -216,7 +240,7 @@ class Preparer:
         found: list[str] = []
         if identity.kind is IdentityKind.ROOT_SHOWN_AS_USER:
             found.append(f"uid 0 outside: {identity.why}")
-        missing = sorted(set(LimitedResource) - self._backend.enforces)
+        missing = weaker_limits(self._backend)
         if missing:
             names = ", ".join(missing)
             found.append(f"limits by {self._backend.name}, per process only: {names}")
@@ -236,9 +260,17 @@ class Preparer:
             self._base_program_key = key
 
 
-def _granted(request: CageRequest) -> tuple[FsGrant, ...]:
-    # A plugin's capabilities have no patterns: a star in its path is a star.
+def granted_paths(request: CageRequest) -> tuple[FsGrant, ...]:
+    """Return the paths of a request with one mode each and patterns as what they match now.
+
+    Raises:
+        UnsafeArgument: a path is not one that can be looked for.
+        GrantRefused: a pattern matches more paths than a cage takes.
+    """
     merged = merge_grants(request.policy)
+    for grant in merged:
+        check_path(grant.path, "granted path")
+    # A plugin's capabilities have no patterns: a star in its path is a star.
     return merged if request.kind is CageKind.PLUGIN else expand_patterns(merged)
 
 

@@ -19,7 +19,8 @@ from kaged.cage.collect import Collected, collect
 from kaged.cage.errors import CageError, CageUnavailable, ProgramMissing
 from kaged.cage.facts import BWRAP_MIN_VERSION
 from kaged.cage.hints import install_command, limits_fix, namespace_fix
-from kaged.cage.limits import LimitedResource
+from kaged.cage.limits import LimitedResource, weaker_limits
+from kaged.cage.orphan_processes import find_stale
 from kaged.cage.proberow import ProbeRow, Status
 from kaged.cage.process import CageDetails
 from kaged.cage.request import CageRequest, HostMount
@@ -79,7 +80,7 @@ class _Probe:
 
     async def rows(self) -> list[ProbeRow]:
         static = [self._kernel(), self._bwrap(), self._seccomp()]
-        static += [self._limits(), self._open_files(), self._stale_groups()]
+        static += [self._limits(), self._open_files(), self._leftovers()]
         if any(row.status is Status.FAIL for row in static):
             return static
         started = await self._start()
@@ -110,7 +111,10 @@ class _Probe:
         fix = install_command("bubblewrap")
         if facts.bwrap is None:
             return ProbeRow.fail(row, protects, "bubblewrap is not installed", fix)
-        version = ".".join(map(str, facts.bwrap_version)) or "of unknown version"
+        if not facts.bwrap_version:
+            why = f"{facts.bwrap} is not bubblewrap: it does not name its version"
+            return ProbeRow.fail(row, protects, why, f"set [sandbox] bwrap to its path, or: {fix}")
+        version = ".".join(map(str, facts.bwrap_version))
         if facts.bwrap_version < BWRAP_MIN_VERSION or facts.bwrap_missing_options:
             lacks = ", ".join(facts.bwrap_missing_options) or "fixes"
             why = f"bubblewrap {version} is too old (it lacks {lacks})"
@@ -134,11 +138,15 @@ class _Probe:
         row = "cage.limits"
         protects = "the machine, from a cage that takes all memory, processes or processors"
         backend = self._spawner.backend
-        missing = sorted(set(LimitedResource) - backend.enforces)
+        missing = weaker_limits(backend)
         if not missing:
             return ProbeRow.ok(row, protects, f"by {backend.name}")
         why = getattr(backend, "why", "")
         detail = f"by {backend.name}: {', '.join(missing)} hold per process or not at all ({why})"
+        if LimitedResource.MEMORY in missing:
+            detail += "; memory that a process keeps in memfd counts nowhere"
+        if self._spawner.settings.require_limits:
+            return ProbeRow.fail(row, protects, detail, limits_fix())
         return ProbeRow.warn(row, protects, detail, limits_fix())
 
     def _open_files(self) -> ProbeRow:
@@ -152,10 +160,17 @@ class _Probe:
             return ProbeRow.warn(row, protects, f"only {detail}", fix)
         return ProbeRow.ok(row, protects, detail)
 
-    def _stale_groups(self) -> ProbeRow:
+    def _leftovers(self) -> ProbeRow:
+        row, protects = "cage.leftovers", "the machine, from what a killed daemon left"
+        stale = find_stale()
+        if stale:
+            names = ", ".join(map(str, stale))
+            pids = " ".join(str(one.pid) for one in stale)
+            detail = f"processes of a daemon that no longer runs: {names}"
+            return ProbeRow.warn(row, protects, detail, f"kaged daemon restart, or kill -9 {pids}")
         swept = self._spawner.swept
         detail = f"{swept} groups of a daemon that no longer runs were removed" if swept else "none"
-        return ProbeRow.ok("cage.leftovers", "the machine, from what a killed daemon left", detail)
+        return ProbeRow.ok(row, protects, detail)
 
     # ---- by trying
 

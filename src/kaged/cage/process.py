@@ -15,6 +15,7 @@ from typing import Self, TypeVar
 from kaged.cage.child import Child
 from kaged.cage.identity import Identity
 from kaged.cage.limits import LimitGroup, LimitStat
+from kaged.cage.protected.findings import Findings
 from kaged.cage.report import ExitReport, ProcessEnd, report_exit
 from kaged.cage.stdio import StdioEnds, connect_reader, connect_writer
 from kaged.cage.waiting import readable
@@ -83,6 +84,8 @@ class CageProcess:
         self._child = child
         self._stdio = stdio
         self._on_end = on_end
+        self.findings = Findings()
+        """What it wrote of protected paths; known when it has ended."""
         self._walltime: asyncio.TimerHandle | None = None
         self._walltime_hit = False
         self._outer_kill: asyncio.TimerHandle | None = None

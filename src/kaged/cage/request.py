@@ -46,9 +46,13 @@ class HostMount:
 
 @dataclass(frozen=True, slots=True)
 class Pipes:
-    """Standard input, output and error as three pipes; `merge_stderr` joins the last two."""
+    """Standard input, output and error as three pipes; `merge_stderr` joins the last two.
+
+    Without `stdin` nobody can write to it: its standard input is empty.
+    """
 
     merge_stderr: bool = False
+    stdin: bool = True
 
 
 @dataclass(frozen=True, slots=True)

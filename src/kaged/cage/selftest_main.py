@@ -35,6 +35,7 @@ def main() -> int:
         "write the system": lambda: _creates("/usr/kaged-selftest"),
         "write the root": lambda: _creates("/kaged-selftest"),
         "memory device": lambda: _reads("/dev/mem"),
+        "keys of the user": lambda: _reads("/proc/keys"),
         "another user namespace": _namespace,
         "new privileges": _privileges,
         "system-call filter": _filter,

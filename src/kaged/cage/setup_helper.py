@@ -22,7 +22,7 @@ from pathlib import Path
 from kaged.base import JsonObject
 from kaged.cage import setup_helper_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
-from kaged.cage.orphan_processes import MARK, daemon_mark
+from kaged.cage.orphan_processes import daemon_mark
 from kaged.cage.waiting import writable
 
 ANSWER_TIMEOUT_S = 10.0
@@ -124,7 +124,7 @@ class SetupHelper:
         try:
             theirs_to_know = [
                 str(their_setup_tasks.fileno()),
-                f"{MARK}={daemon_mark()}",
+                daemon_mark(),
                 str(os.getpid()),
             ]
             self._process = subprocess.Popen(  # noqa: S603 - our own file, our own interpreter

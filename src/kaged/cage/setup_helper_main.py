@@ -1,9 +1,9 @@
 """The setup helper's own program: one thread, standard library only, a fork per setup task.
 
 Started by `kaged.cage.setup_helper`. Standard input is the register: which cages are the daemon's.
-When it ends, the daemon is gone, and its cages are killed, those still waiting at their start
-included; so is whoever carries a mark that begins with the second argument: programs that the
-daemon (the third argument) ran without a cage.
+When it ends, the daemon is gone, and its cages are killed; so is whoever carries the mark in the
+second argument: cages on their way, which nobody has registered yet, and programs that the daemon
+(the third argument) ran without a cage.
 
 The descriptor in the first argument brings setup tasks to workers, which are forked ahead of time.
 A setup task names a waiting cage; its worker puts it into its groups, sets its limits under the
@@ -32,8 +32,15 @@ from typing import Any, NoReturn
 MAX_MESSAGE_BYTES = 16 * 1024
 SPARE_WORKERS = 2
 DEATH_MS = 5000  # a dying process closes its descriptors a moment before it is gone
-MARK_ROUNDS = 20
-ON_ITS_WAY_S = 0.2  # a program that was being started shows its mark only when it runs
+MARK_ROUNDS = 200
+# A program that was being started shows its mark only when it runs; so many looks find nobody then.
+QUIET_ROUNDS = 5
+QUIET_S, KILLED_S = 0.2, 0.02
+KILLED_MS = 1000
+MARK = "KAGED_STARTED_FOR"
+"""The variable of a program without a cage: the daemon's mark, a colon, and on whose account."""
+CAGE_MARK = "kaged-cage-"
+"""What the name of a pipe that a cage waits at begins with; the daemon's mark comes next."""
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWUSER = 0x10000000
 # The host may forbid writing here altogether; that is its own row in `kaged doctor`.
@@ -66,7 +73,7 @@ def main() -> int:
                 os.close(one)
             elif not _note(register, cages):
                 _kill(cages)
-                _end_marked(daemon, sys.argv[2].encode())
+                _end_marked(daemon, sys.argv[2])
                 return 0
 
 
@@ -104,34 +111,62 @@ def _watch(daemon: int) -> int | None:
     return None
 
 
-def _end_marked(daemon: int | None, mark: bytes) -> None:
-    """Kill what carries a mark of the daemon, once that is gone for sure."""
+def _end_marked(daemon: int | None, mark: str) -> None:
+    """Kill what carries the mark of the daemon, once that is gone for sure."""
     gone = select.poll()
     if daemon is not None:
         gone.register(daemon, select.POLLIN)
     if daemon is not None and not gone.poll(DEATH_MS):
         return  # it only hung up on this helper, and looks after its programs itself
-    for again in range(MARK_ROUNDS):
-        names = [entry.name for entry in os.scandir("/proc")]
-        found = [pid for pid in names if pid.isdigit() and _carries(pid, mark)]
+    quiet = 0
+    for _ in range(MARK_ROUNDS):
+        pids = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()]
+        found = [pid for pid in pids if mark in marks_of(pid)]
         for pid in found:
-            with contextlib.suppress(OSError):
-                one = os.pidfd_open(int(pid))
-                if _carries(pid, mark):  # the number was not given to another meanwhile
-                    signal.pidfd_send_signal(one, signal.SIGKILL)
-                os.close(one)
-        if not found and again:
+            kill_marked(pid, mark)
+        quiet = 0 if found else quiet + 1
+        if quiet == QUIET_ROUNDS:
             return
-        if not found:
-            time.sleep(ON_ITS_WAY_S)
+        time.sleep(KILLED_S if found else QUIET_S)
 
 
-def _carries(pid: str, mark: bytes) -> bool:
+def kill_marked(pid: str, mark: str) -> bool:
+    """Kill a process if it carries a mark, and wait a moment for its end; whether it did."""
     try:
-        held = Path("/proc", pid, "environ").read_bytes()
-    except OSError:  # gone, or somebody else's
+        one = os.pidfd_open(int(pid))
+    except OSError:
         return False
-    return any(one.startswith(mark) for one in held.split(b"\0"))
+    try:
+        if mark not in marks_of(pid):  # the number was given to another meanwhile
+            return False
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(one, signal.SIGKILL)
+        ended = select.poll()
+        ended.register(one, select.POLLIN)
+        ended.poll(KILLED_MS)
+    finally:
+        os.close(one)
+    return True
+
+
+def marks_of(pid: str) -> set[str]:
+    """Return the marks of the daemons that a process was started by; none if it cannot be seen.
+
+    A cage's bwrap has an empty environment, because its guest can read that. Until it is released,
+    it has the pipe that it waits at, and closes that before the guest's command begins.
+    """
+    found: set[str] = set()
+    with contextlib.suppress(OSError):  # it is gone, or somebody else's
+        for one in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
+            name, _, value = one.partition(b"=")
+            if name == MARK.encode():
+                found.add(value.partition(b":")[0].decode(errors="replace"))
+        if b"--args" in Path("/proc", pid, "cmdline").read_bytes().split(b"\0"):
+            for fd in Path("/proc", pid, "fd").iterdir():
+                name = fd.readlink().name
+                if name.startswith(CAGE_MARK):
+                    found.add(name.removeprefix(CAGE_MARK).partition("-")[0])
+    return found
 
 
 def _work(libc: Any, setup_tasks: socket.socket) -> NoReturn:

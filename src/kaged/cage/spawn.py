@@ -9,28 +9,41 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
 from kaged.base import Clock, JsonObject, KagedError, SystemClock, Tasks
 from kaged.cage.arguments import check_command, check_environment, check_path
 from kaged.cage.budget import ProcessBudget
-from kaged.cage.errors import CageStartFailed, CageUnavailable, SpawnFailed, WrongThread
+from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed, WrongThread
 from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
 from kaged.cage.gate_port import NetGatePort
 from kaged.cage.hints import resource_fix
 from kaged.cage.launch import Launch, start_uncaged
 from kaged.cage.launchers import Launchers
-from kaged.cage.limits import LimitGroup, LimitsBackend, ScopeRequest, choose_backend
-from kaged.cage.orphan_processes import MARK
-from kaged.cage.prepare import Preparer
+from kaged.cage.limits import (
+    LimitGroup,
+    LimitsBackend,
+    ScopeRequest,
+    choose_backend,
+    weaker_limits,
+)
+from kaged.cage.named_pipes import NamedPipes, PipesFound
+from kaged.cage.orphan_processes import MARK, remove_stale_gates
+from kaged.cage.prepare import Preparer, granted_paths
 from kaged.cage.process import CageProcess
+from kaged.cage.protected.granted import protect_policy, show_read_only, writable_roots
+from kaged.cage.protected.guard import ProtectedGuard, Watch
 from kaged.cage.report import ExitReport
-from kaged.cage.request import CageRequest, SpawnRequest, UncagedRequest
+from kaged.cage.request import CageKind, CageRequest, SpawnRequest, UncagedRequest
 from kaged.cage.settings import CageSettings
 from kaged.cage.setup_helper import SetupHelper
+from kaged.kernel.policy import FsGrant
+from kaged.kernel.protected_paths import ProtectedRules, rules_for
 
 OnEvent = Callable[[str, JsonObject], None]
 
+GIT = "git"
 DESTROY_RETRY_S = 0.02
 DESTROY_SLOWER = 1.1
 DESTROY_MAX_S = 0.5
@@ -69,11 +82,21 @@ class Spawner:
             scope=ScopeRequest() if settings.ask_systemd else None,
         )
         self.swept = self.backend.sweep()
+        remove_stale_gates(settings.cache_dir)
         self.setup_helper = setup_helper or SetupHelper()
         self.launchers = Launchers()
         self.budget = ProcessBudget()
         self._preparer = Preparer(settings, self.facts, self.backend, self._clock)
         self._tasks = Tasks("cage", _report_failure)
+        self._protected = ProtectedGuard(
+            self._protected_rules,
+            settings.kept_in or settings.cache_dir,
+            self._on_event,
+            self._clock,
+            self._tasks,
+        )
+        self._pipes = NamedPipes()
+        self._watches: dict[CageProcess, Watch] = {}
         self._running: set[CageProcess] = set()
         self._started_at: dict[CageProcess, float] = {}
         self._serial = 0
@@ -129,6 +152,13 @@ class Spawner:
             self._refused(request, failed)
             raise failed from error
 
+    def recover_protected(self) -> None:
+        """Put back protected paths that guests of a killed daemon had written. Blocks.
+
+        Call it once, when no process of that daemon is left and before any other is started.
+        """
+        self._protected.recover()
+
     async def close(self) -> None:
         """Kill every process, wait for all of them, end the helper. Safe to call twice."""
         self._closed = True
@@ -156,6 +186,14 @@ class Spawner:
         if facts.bwrap_version < BWRAP_MIN_VERSION or facts.bwrap_missing_options:
             wanted = ".".join(map(str, BWRAP_MIN_VERSION))
             raise CageUnavailable(f"bubblewrap is too old: {wanted} is needed", row="cage.bwrap")
+        missing = weaker_limits(self.backend)
+        if missing and self.settings.require_limits:
+            raise CageUnavailable(
+                f"{', '.join(missing)} cannot be limited for a cage as a whole, and "
+                "[sandbox] require_limits asks for that",
+                row="cage.limits",
+                fix="see the row cage.limits of `kaged doctor`, or take require_limits out",
+            )
 
     async def _caged(self, request: CageRequest, serial: int) -> CageProcess:
         self.check_available()
@@ -163,7 +201,39 @@ class Spawner:
             raise CageUnavailable(
                 "there is no network gate, and network was granted", row="cage.net"
             )
-        prepared = self._preparer.prepare(request, self.gate, serial)
+        agent = request.kind is not CageKind.PLUGIN
+        policy = protect_policy(request.policy, self._protected_rules, patterns=agent)
+        # A plugin has the programs that it was granted, and no other.
+        git = agent or any(entry.binary.rpartition("/")[2] == GIT for entry in policy.exec)
+        roots = writable_roots(policy, request.own_dirs)
+        watch = await self._protected.enter(request.name, roots, git=git)
+        try:
+            shown = replace(request, policy=show_read_only(policy, watch.read_only))
+            granted = granted_paths(shown)
+            pipes = await self._pipes.find(granted)
+            try:
+                return await self._launch(shown, serial, watch, granted, pipes)
+            except CageError:
+                # One that is gone cannot be covered; whoever took it away must not stop a start.
+                now = await self._pipes.find(granted)
+                if now.paths == pipes.paths:
+                    raise
+                self._serial += 1
+                return await self._launch(shown, self._serial, watch, granted, now)
+        except BaseException:
+            self._protected.forget(watch)
+            raise
+
+    async def _launch(
+        self,
+        request: CageRequest,
+        serial: int,
+        watch: Watch,
+        granted: tuple[FsGrant, ...],
+        pipes: PipesFound,
+    ) -> CageProcess:
+        prepared = self._preparer.prepare(request, granted, pipes.paths, self.gate, serial)
+        watch.mounted(prepared.granted_ids())
         launch = Launch(
             prepared,
             serial,
@@ -171,6 +241,7 @@ class Spawner:
             setup_helper=self.setup_helper,
             launchers=self.launchers,
             gate=self.gate,
+            gates=self.settings.cache_dir,
             on_end=self._ended,
             discard=self._discard,
         )
@@ -178,7 +249,15 @@ class Spawner:
             process = await launch.start()
         finally:
             prepared.close()
-        self._started(process, request, prepared.weaknesses)
+        watch.cage_id = process.cage_id
+        watch.first_pid = process.cage.init_pid if process.cage is not None else 0
+        self._watches[process] = watch
+        weaknesses = prepared.weaknesses
+        if not watch.findings.complete:
+            weaknesses = (*weaknesses, "protected paths: the tree is too large to look at whole")
+        for tree in pipes.too_large:
+            weaknesses = (*weaknesses, f"named pipes: {tree} could not be looked at whole")
+        self._started(process, request, weaknesses)
         return process
 
     def _uncaged(self, request: UncagedRequest, serial: int) -> CageProcess:
@@ -200,6 +279,10 @@ class Spawner:
             },
         )
         return process
+
+    def _protected_rules(self, root: str) -> ProtectedRules:
+        settings = self.settings
+        return rules_for(root, settings.allow_protected, refuse_reviewed=settings.refuse_reviewed)
 
     def _check_thread(self) -> None:
         main = threading.main_thread().ident
@@ -247,6 +330,9 @@ class Spawner:
             self._tasks.start(_destroy(group), "remove limits")
 
     async def _ended(self, process: CageProcess, report: ExitReport) -> None:
+        watch = self._watches.pop(process, None)
+        if watch is not None:
+            process.findings = await self._protected.leave(watch)
         self._running.discard(process)
         started = self._started_at.pop(process, self._clock.monotonic_s())
         if process.cage is not None:

@@ -10,10 +10,12 @@ import os
 import struct
 import termios
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Self
 
 from kaged.cage.child import Child
 from kaged.cage.errors import CageStartFailed
+from kaged.cage.orphan_processes import gate_name
 from kaged.cage.waiting import readable
 
 INFO_TIMEOUT_S = 20.0
@@ -24,21 +26,24 @@ _INFO_LIMIT_BYTES = 4096
 class StartGate:
     """The pipes of one start. A context manager: whatever happens, nothing stays open."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._fds: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         try:
             self._fds["info"], self._fds["info_end"] = os.pipe2(os.O_CLOEXEC)
-            reader, self._fds["block"] = os.pipe2(os.O_CLOEXEC)
+            # A pipe with a name: whoever holds it open is known for a cage on its way, even when
+            # this process is gone.
+            path = self._folder / gate_name()
+            os.mkfifo(path, 0o600)
             try:
                 # Readable and writable: bwrap takes an end of file for its release, and a pipe
                 # that the reader could write to itself has none.
-                self._fds["block_end"] = os.open(
-                    f"/proc/self/fd/{reader}", os.O_RDWR | os.O_CLOEXEC
-                )
+                self._fds["block_end"] = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                self._fds["block"] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             finally:
-                os.close(reader)
+                path.unlink()
         except BaseException:
             self._close(*list(self._fds))
             raise
@@ -85,7 +90,10 @@ class StartGate:
             CageStartFailed: bwrap gave up instead.
         """
         block = self._fds["block"]
-        os.write(block, b"x")
+        try:
+            os.write(block, b"x")
+        except BrokenPipeError as error:
+            raise CageStartFailed("bwrap ended before the command was started") from error
         # The last reader closes its end when it has read, or when it dies; the byte tells which.
         async with _timeout(READY_TIMEOUT_S, "the cage was not set up in time"):
             await readable(block)

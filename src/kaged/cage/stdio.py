@@ -89,17 +89,21 @@ class StdioEnds:
     def _open_pipes(self, kind: Pipes) -> None:
         opened: list[int] = []
         try:
-            for _ in range(2 if kind.merge_stderr else 3):
+            for _ in range(1 if kind.merge_stderr else 2):
                 opened += os.pipe2(os.O_CLOEXEC)
+            if kind.stdin:
+                given, self._ours["stdin"] = os.pipe2(os.O_CLOEXEC)
+            else:
+                given = self._empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             for fd in opened:
                 os.close(fd)
             raise
-        read_in, write_in, read_out, write_out, *errors = opened
-        self._ours = {"stdin": write_in, "stdout": read_out}
+        read_out, write_out, *errors = opened
+        self._ours["stdout"] = read_out
         if errors:
             self._ours["stderr"] = errors[0]
-        self._theirs = (read_in, write_out, errors[1] if errors else write_out)
+        self._theirs = (given, write_out, errors[1] if errors else write_out)
 
     def _open_pty(self, kind: Pty) -> None:
         ours, theirs = os.openpty()

@@ -11,12 +11,15 @@ import typer
 from kaged import __version__
 from kaged.cli.exits import Exit
 
-_COMMANDS: Final = ("run", "chat", "answer", "status", "doctor", "schema", "completion", "man")
+_COMMANDS: Final = (
+    "run", "chat", "answer", "status", "doctor", "backup", "restore", "schema", "completion", "man",
+)  # fmt: skip
 """Commands of the first level."""
 
 _GROUPS: Final = (
     "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
-    "lua", "model", "mcp", "plugin", "account", "capability", "bridge", "audit", "cage", "pipeline",
+    "lua", "model", "mcp", "plugin", "skill", "account", "capability", "bridge", "audit", "cage",
+    "pipeline",
 )  # fmt: skip
 """Groups of commands."""
 
@@ -24,6 +27,7 @@ _ELSEWHERE: Final = {
     "account": ("account", "accounts"),
     "capability": ("account", "capabilities"),
     "completion": ("man", "completions"),
+    "restore": ("backup", "restores"),
 }
 """Module and name of what is not `app` in the module of its own name."""
 

@@ -84,9 +84,7 @@ class Output:
         if not self.as_json:
             self._write(self._stderr, harmless(text))
 
-    def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
-    ) -> None:
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Show rows: a table on a terminal, tab-separated lines without a head in a pipe."""
         if self.as_json:
             return
@@ -98,7 +96,7 @@ class Output:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=title or None, title_justify="left", header_style="bold")
+        table = Table(header_style="bold")
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in cells:

@@ -29,6 +29,8 @@ from kaged.cli.output import Output, View
 
 if TYPE_CHECKING:
     from kaged.cli.client import DaemonClient
+else:
+    DaemonClient = Any  # for the signatures of commands; one that calls the daemon loads it
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")
@@ -60,49 +62,6 @@ def group(text: str) -> typer.Typer:
     return typer.Typer(help=text, no_args_is_help=True)
 
 
-def command(
-    app: typer.Typer,
-    name: str,
-    view: View | str | None = None,
-    *,
-    text: str | None = None,
-    json: bool = True,
-) -> Callable[[Work], Work]:
-    """Register a command that needs no client.
-
-    What the function returns is printed as JSON with `--json` and by `view` without. A view that is
-    a text is a template over the command's options and the result, `found`. Without a view the
-    function prints for itself. `text` replaces the docstring as the command's help.
-    """
-    return _registered(app, name, view, text, ("as_json",) if json else (), None)
-
-
-def daemon_command(
-    app: typer.Typer,
-    name: str,
-    view: View | str | None = None,
-    *,
-    text: str | None = None,
-    no_start: bool = False,
-) -> Callable[[Work], Work]:
-    """Register a command that calls the daemon; `no_start` adds `--no-start`."""
-    shared = ("as_json", "no_start") if no_start else ("as_json",)
-    return _registered(app, name, view, text, shared, _daemon_client)
-
-
-def project_command(
-    app: typer.Typer,
-    name: str,
-    view: View | str | None = None,
-    *,
-    text: str | None = None,
-    no_start: bool = False,
-) -> Callable[[Work], Work]:
-    """Register a command on a loaded project; its client's paths are below the project's."""
-    shared = ("project", "as_json", "no_start") if no_start else ("project", "as_json")
-    return _registered(app, name, view, text, shared, _project_client)
-
-
 def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
     """Return a loaded project by its id, slug or folder."""
     loaded = list(client.pages("/projects"))
@@ -128,6 +87,15 @@ def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
     return found[0]
 
 
+def note_restricted(project: dict[str, Any], output: Output) -> None:
+    """Note that a project is held to reading, and what shows why and lifts it."""
+    if project["state"] != "failed" and not project["trusted"]:
+        output.note(
+            f"{project['slug']} is restricted to reading until you agree to what its files ask "
+            f"for: `kaged project trust {project['slug']}`."
+        )
+
+
 @contextmanager
 def in_project(which: str, *, start: bool = True) -> Generator[DaemonClient]:
     """Yield a client for a loaded project."""
@@ -143,14 +111,26 @@ def _project_client(options: dict[str, Any]) -> Any:
     return in_project(options.pop("project"), start=not options.pop("no_start", False))
 
 
-def _registered(
+def command(
     app: typer.Typer,
     name: str,
-    view: View | str | None,
-    text: str | None,
-    shared: tuple[str, ...],
-    opened: Callable[[dict[str, Any]], Any] | None,
+    view: View | str | None = None,
+    *,
+    text: str | None = None,
+    json: bool = True,
+    no_start: bool = False,
+    opened: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Callable[[Work], Work]:
+    """Register a command that needs no client.
+
+    What the function returns is printed as JSON with `--json` and by `view` without. A view that is
+    a text is a template over the command's options and the result, `found`. Without a view the
+    function prints for itself. `text` replaces the docstring as the command's help; `no_start`
+    adds `--no-start`.
+    """
+    wanted = {"project": opened is _project_client, "as_json": json, "no_start": no_start}
+    shared = tuple(option for option, is_wanted in wanted.items() if is_wanted)
+
     def register(work: Work) -> Work:
         own = inspect.signature(work).parameters
         takes_output = "output" in own
@@ -187,11 +167,15 @@ def _registered(
     return register
 
 
+daemon_command = functools.partial(command, opened=_daemon_client)
+"""Registers a command that calls the daemon."""
+
+project_command = functools.partial(command, opened=_project_client)
+"""Registers a command on a loaded project; its client's paths are below the project's."""
+
+
 def _set_signature(guarded: Any, work: Any, shared: tuple[str, ...]) -> None:
     """Set on the command the options of `work` and the shared ones, without what is passed in."""
-    for name in (*_GIVEN, "return"):
-        # The type of what is passed in is not loaded, and no option.
-        work.__annotations__.pop(name, None)
     parameters = [
         one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for one in inspect.signature(work, eval_str=True).parameters.values()

@@ -16,6 +16,7 @@ from kaged.cli.output import harmless, one_line
 
 GIST_CHARS: Final = 60
 NOTE_CHARS: Final = 300
+MAX_LISTED: Final = 20
 MAX_TEXT_CHARS: Final = 4_000_000
 
 _MARKS: Final = {
@@ -25,6 +26,7 @@ _MARKS: Final = {
     "cancelled": ("-", "cancelled", "2"),
 }
 _DIM: Final = "2"
+_BEGINS_ANEW: Final = ("turn.started", "model.retried")
 _TELLING: Final = ("path", "pattern", "query", "command", "message", "title", "task", "action")
 
 
@@ -67,7 +69,7 @@ class RunView:
             self._write(self._out, json.dumps({"event": name, **data}, separators=(",", ":")))
             if name == "text.delta" and data.get("agent") == self._agent:
                 self._remember(str(data.get("text", "")))
-            if name == "turn.started" and data.get("agent") == self._agent:
+            if name in _BEGINS_ANEW and data.get("agent") == self._agent:
                 self.text = ""
             return
         show = getattr(self, f"_on_{name.replace('.', '_')}", None)
@@ -156,6 +158,17 @@ class RunView:
     def _on_compaction_finished(self, data: dict[str, Any]) -> None:
         before, after = data.get("tokens_before"), data.get("tokens_after")
         self._line((f"~ context window compacted: {before} → {after} tokens", _DIM))
+
+    def _on_run_ended(self, data: dict[str, Any]) -> None:
+        for word, told in (
+            ("to_review", "~ changed, and to be looked at before it is trusted"),
+            ("taken_back", "~ taken back, because programs of this machine would run it"),
+        ):
+            paths = data.get(word)
+            if isinstance(paths, list) and paths:
+                listed = ", ".join(one_line(one) for one in paths[:MAX_LISTED])
+                more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+                self.note(f"{told}: {listed}{more}")
 
     def _on_session_switched(self, data: dict[str, Any]) -> None:
         self.note(f"~ the project's current session is now {data.get('to')}")

@@ -25,6 +25,7 @@ from kaged.config.problems import DEFAULT, KeyPath, Origin, Problem, format_key_
 from kaged.config.project import AgentSpec, CompactionStrategy, Project, TodoReview
 from kaged.config.prompts import Prompt
 from kaged.config.reading import Loaded
+from kaged.config.restricting import restrict
 from kaged.config.sealing import seal_policy
 from kaged.config.semver import VersionRange
 from kaged.config.toolrules import ToolRule
@@ -121,11 +122,15 @@ class ResolvedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentTree:
-    """The agents of a project by path, the primary first, parents before children."""
+    """The agents of a project by path, the primary first, parents before children.
+
+    `restricted`: they are those of `restrict`, because nobody agreed to what the files ask for.
+    """
 
     project: Project
     agents: Mapping[AgentPath, ResolvedAgent]
     warnings: tuple[Problem, ...]
+    restricted: bool = False
 
     def __iter__(self) -> Iterator[ResolvedAgent]:
         """Return the agents, parents before children."""
@@ -142,12 +147,20 @@ class AgentTree:
 
 
 def resolve_agents(
-    project: Loaded[Project], daemon: Loaded[DaemonConfig], local: Loaded[LocalConfig]
+    project: Loaded[Project],
+    daemon: Loaded[DaemonConfig],
+    local: Loaded[LocalConfig],
+    *,
+    restricted: bool = False,
 ) -> AgentTree:
-    """Decide every setting of every agent. Pure: looks at nothing but its arguments."""
-    resolver = _Resolver(project, daemon, local)
+    """Decide every setting of every agent. Pure: looks at nothing but its arguments.
+
+    With `restricted` the agents are those of a project that nobody has agreed to yet.
+    """
+    taken = restrict(project) if restricted else project
+    resolver = _Resolver(taken, daemon, local)
     agents = {agent.path: agent for agent in resolver.walk()}
-    return AgentTree(project.value, MappingProxyType(agents), project.warnings)
+    return AgentTree(taken.value, MappingProxyType(agents), taken.warnings, restricted)
 
 
 class _Resolver:

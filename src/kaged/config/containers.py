@@ -191,7 +191,7 @@ class Mapped(Wrapper[T, U], Generic[T, U]):
         except KagedError as error:
             hide = place.reading.secretive or not self.show
             shown = "" if hide else f"{place.show(value)}: "
-            return place.error(node, shown + error.message, error.fix or "")
+            return place.error(node, shown + error.message, error.fix or "", error.code)
 
     def words(self) -> str:
         """Return its name."""

@@ -80,6 +80,12 @@ class DaemonSection:
         "Where data is kept (database, plugins, logs), if not in the usual place.",
         default=None,
     )
+    opening_seconds: int = key(
+        Whole(1, 600),
+        "How long a run, move or call waits for the scripts, policies and plugins that guard its "
+        "project, when these are still being loaded. Then it is refused.",
+        default=30,
+    )
 
 
 @record
@@ -136,6 +142,12 @@ class SandboxSection:
     no_sandbox: bool = key(
         Flag(),
         "Run agents' commands without a cage. Plugins are always caged.",
+        default=False,
+    )
+    require_limits: bool = key(
+        Flag(),
+        "Start no cage while memory, processes or processors cannot be limited for the cage as a "
+        "whole: `kaged doctor` shows whether they can, in the row `cage.limits`.",
         default=False,
     )
     runtimes: Mapping[str, Path] = key(

@@ -77,7 +77,7 @@ def _check_config(given: Mapping[str, Any], node: Node, place: DocumentPosition)
             bind or node,
             f"insecure mode may not listen on {daemon.bind}, which others can reach",
             'bind to 127.0.0.1, or set [auth] mode = "secure"',
-            "insecure_bind",
+            "insecure_bind_refused",
         )
 
 

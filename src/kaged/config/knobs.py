@@ -291,5 +291,5 @@ def _out_of_range(knob: RangeKnob | IntRangeKnob, value: float) -> str:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    validator = compile_schema({"type": "string", "pattern": pattern})
+    validator = compile_schema({"pattern": pattern})
     return bool(validator.is_valid(text))

@@ -16,7 +16,9 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from kaged.audit.credentials import REDACTED, is_secret_key, mask_secrets
+from kaged.base import SystemClock
 from kaged.config.coresections import LogFormat, LogLevel
+from kaged.config.log_folding import LogFolding
 
 MAX_VALUE_CHARS = 4000
 MAX_DEPTH = 6
@@ -50,7 +52,12 @@ def configure_logging(
         else structlog.processors.JSONRenderer(sort_keys=True, default=repr)
     )
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            LogFolding(SystemClock()),
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,

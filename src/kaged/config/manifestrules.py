@@ -64,6 +64,7 @@ def _check_name(given: Mapping[str, Any], node: Node, place: DocumentPosition) -
             at,
             "a plugin with tools needs a name of two or more characters",
             "choose a longer name",
+            "tool_name_invalid",
         )
 
 

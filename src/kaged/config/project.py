@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -28,7 +28,7 @@ from kaged.config.plugindecl import (
     check_plugins,
 )
 from kaged.config.pluginwords import SLUG_PATTERN, plugin_name_of
-from kaged.config.problems import ConfigFileInvalid, Severity
+from kaged.config.problems import ConfigFileInvalid, KeyPath, Severity
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.prompts import Prompt, PromptShape
 from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
@@ -259,6 +259,15 @@ class Project:
     def workflows(self) -> Mapping[str, Workflow]:
         """The named jobs."""
         return self.dsl.workflows
+
+
+def agent_specs(primary: AgentSpec) -> Iterator[tuple[KeyPath, AgentSpec]]:
+    """Return every agent below and with a primary, each with its place in the project file."""
+    waiting: list[tuple[KeyPath, AgentSpec]] = [(("primary",), primary)]
+    while waiting:
+        path, spec = waiting.pop()
+        yield path, spec
+        waiting += [((*path, "subagents", name), one) for name, one in spec.subagents.items()]
 
 
 def load_project(root: Path | str) -> Loaded[Project]:

@@ -163,7 +163,9 @@ class ProviderSection:
         default=RateName.OFF,
     )
     quota_per_day: int = key(
-        Whole(0, 1_000_000), "Calls per user and capability in a day; 0 is no quota.", default=0
+        Whole(0, 1_000_000),
+        "Calls per user and capability in a day of the machine's time zone; 0 is no quota.",
+        default=0,
     )
     allow: tuple[str, ...] = key(
         ListOf(_OPERATIONS), "Operations that may be used; all by default.", default=()

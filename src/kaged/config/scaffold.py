@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from dataclasses import dataclass
@@ -73,6 +74,12 @@ primary:
 #     inputs:
 #       version: {{ type: string, required: true }}
 """
+
+
+def scaffold_text() -> str:
+    """Return the project file that `init_project` writes, with the prompt in it."""
+    prompt = f"system_prompt: config:/{PROMPT_FILE}"
+    return _PROJECT.format(slug="project").replace(prompt, f"system_prompt: {json.dumps(_PROMPT)}")
 
 
 @dataclass(frozen=True, slots=True)

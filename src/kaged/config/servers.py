@@ -78,7 +78,7 @@ class LspBlock:
 
     servers: tuple[LspServerEntry, ...] = key(
         ListOf(strict(LspServerEntry)),
-        "One entry per language. Used only after the operator has trusted the project.",
+        "One entry per language. Used only after the operator has agreed to the project's ask.",
         default=(),
     )
 
@@ -89,7 +89,7 @@ class DapBlock:
 
     adapters: tuple[DapAdapter, ...] = key(
         ListOf(strict(DapAdapter, check=check_adapter)),
-        "One entry per runtime. Used only after the operator has trusted the project.",
+        "One entry per runtime. Used only after the operator has agreed to the project's ask.",
         default=(),
     )
 

@@ -40,6 +40,11 @@ class Settings:
         return self.places.data_dir / "audit.head"
 
     @property
+    def vault_key(self) -> Path:
+        """Where the key of people's accounts is kept, unless systemd or a keyring has it."""
+        return self.places.data_dir / "vault.key"
+
+    @property
     def home_lock(self) -> Path:
         """The lock of the data; `places.lock` is the one of the socket."""
         return self.places.data_dir / "daemon.lock"

@@ -9,6 +9,7 @@ from kaged.config.containers import ListOf
 from kaged.config.records import key, record, section, strict
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.toolrules import NAME_PATTERN
+from kaged.kernel.protected_paths import MAX_ALLOWED
 
 MAX_QUOTAS: Final = 200
 MAX_CALLS: Final = 1_000_000
@@ -27,6 +28,13 @@ class SealWord(StrEnum):
     CAGED = "caged"
     ALL = "all"
     OFF = "off"
+
+
+class ReviewWord(StrEnum):
+    """Whether agents may change what a person reviews before it is trusted, such as a Makefile."""
+
+    ALLOW = "allow"
+    REFUSE = "refuse"
 
 
 class QuotaSpan(StrEnum):
@@ -54,6 +62,20 @@ class ShellWord(StrEnum):
 
     PYTHON = "python"
     NODE = "node"
+
+
+@record
+class AllowedPath:
+    """A protected path that agents may change in one project."""
+
+    project: str = key(
+        TextShape(max_chars=4096, pattern=r"/.*", means="an absolute path"),
+        "The project's folder, as an absolute path with every link followed.",
+    )
+    path: str = key(
+        TextShape(max_chars=1024, pattern=r"[^/].*", means="a path in the project"),
+        "The path in it, such as `.husky`, with everything below.",
+    )
 
 
 @record
@@ -128,4 +150,17 @@ class ToolsSection:
         "agent with a cage whose `fs` does not name `.kaged` itself, `all` is every agent, `off` "
         "no agent.",
         default=SealWord.CAGED,
+    )
+    allow_protected: tuple[AllowedPath, ...] = key(
+        ListOf(strict(AllowedPath), max_items=MAX_ALLOWED),
+        "Protected paths that agents, plugins and MCP servers may change all the same; "
+        "`kaged cage explain` shows each with the digest of what lies there.",
+        default=(),
+    )
+    reviewed_files: ReviewWord = key(
+        Choice(ReviewWord),
+        "What happens to files that a person reviews before they are trusted, such as a "
+        "`Makefile` or `.github/workflows`: `allow` names each change in the audit log and the "
+        "run's summary, `refuse` protects them like hooks.",
+        default=ReviewWord.ALLOW,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from kaged.base import JsonObject, KagedError
 from kaged.cage import CageKind, CageRequest
 from kaged.cage.configured import plugin_limits
-from kaged.cage.explain import explain
+from kaged.cage.protected.digest import digest_path
 from kaged.config import AgentTree, load_project, resolve_agents
 from kaged.config.cageblock import CageBlock, CageShape
 from kaged.config.files import read_text
@@ -23,23 +23,27 @@ from kaged.config.project import PROJECT_FILE
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.reading import INVALID, Reading
 from kaged.config.settings import Settings
+from kaged.config.toolsettings import ReviewWord
 from kaged.config.yamldoc import parse_yaml
-from kaged.kernel.capabilities import CapabilityExplanation
-from kaged.kernel.policy import CageLimits, CagePolicy
+from kaged.kernel.describe import (
+    UNCAGED,
+    AskedCapability,
+    Sentence,
+    ask_lines,
+    describe_ask,
+    describe_policy,
+    describe_protected,
+)
+from kaged.kernel.policy import CageLimits, CagePolicy, FsMode
 from kaged.plugins.declarations import declarations_of
 from kaged.plugins.environment import cage_request, plugin_policy
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.prompt import CapabilityLine, capability_lines, capability_text
 from kaged.plugins.storereader import StoreReader
 from kaged.plugins.storesteps import StoreSteps
 
 SHELL = ("/bin/sh",)
 HERE = "here"
-_UNCAGED = CapabilityExplanation(
-    "has no cage: reaches everything that the daemon's user can",
-    "nothing stands between it and this machine",
-)
 
 
 class CagedAgentNotFound(KagedError):
@@ -67,15 +71,16 @@ class CageView:
     version: str = ""
     project: str | None = None
     used_here: bool = True
-    capabilities: tuple[CapabilityLine, ...] = ()
+    capabilities: tuple[AskedCapability, ...] = ()
+    protected: tuple[Sentence, ...] = ()
 
     @property
-    def allows(self) -> tuple[CapabilityExplanation, ...]:
+    def allows(self) -> tuple[Sentence, ...]:
         """What it may do and what not, in sentences."""
         if self.policy is None:
-            return (_UNCAGED,)
-        kind = CageKind.PLUGIN if self.owner is CageOwner.PLUGIN else CageKind.AGENT
-        return explain(self.policy, kind)
+            return (UNCAGED,)
+        said = describe_policy(self.policy, plugin=self.owner is CageOwner.PLUGIN)
+        return (*said, *self.protected)
 
     def as_json(self) -> JsonObject:
         """Return it for programs."""
@@ -84,10 +89,7 @@ class CageView:
             "name": self.name,
             "caged": self.policy is not None,
             "project": self.project,
-            "allows": [
-                {"words": one.words, "dangerous": one.dangerous, "warning": one.warning}
-                for one in self.allows
-            ],
+            "allows": [one.as_json() for one in self.allows],
         }
         if self.owner is CageOwner.PLUGIN:
             found["version"] = self.version
@@ -99,14 +101,12 @@ class CageView:
         """Yield it for people."""
         yield f"● {self.owner} {self.name} {self.version}".rstrip()
         if self.owner is CageOwner.PLUGIN:
-            yield from capability_text(self.capabilities)
+            yield from ask_lines(self.capabilities)
             yield f"  its cage{'' if self.project is None else f', seen from {self.project}'}:"
             if not self.used_here:
                 yield "    (this project does not use it, and so shows it nothing)"
         for one in self.allows:
-            yield f"    {one.words}"
-            if one.flag:
-                yield f"        {one.flag}"
+            yield from one.lines(" " * 4, " " * 8)
 
 
 class CageViews:
@@ -184,7 +184,7 @@ class CageViews:
         """
         if view.policy is None:
             raise KagedError(
-                f"{view.name} has no cage: it reaches everything that you can.",
+                f"{view.name} {UNCAGED.words}.",
                 code="agent_uncaged",
                 fix="Give it a `cage:` block in .kaged/project.yaml, or name a caged agent.",
             )
@@ -227,7 +227,22 @@ class CageViews:
             return None
 
     def _view(self, owner: CageOwner, name: str, policy: CagePolicy | None) -> CageView:
-        return CageView(owner, name, policy, project=str(self._root))
+        protected = self._protected(policy)
+        return CageView(owner, name, policy, project=str(self._root), protected=protected)
+
+    def _protected(self, policy: CagePolicy | None) -> tuple[Sentence, ...]:
+        """Return what a cage that can write is kept from all the same, and where it is not."""
+        if policy is None or not any(one.mode is FsMode.RW for one in policy.fs):
+            return ()
+        tools = self._settings.daemon.value.tools
+        allowed = [
+            (one.path, digest_path(Path(one.project, one.path)))
+            for one in tools.allow_protected
+            if one.project.rstrip("/") == str(self._root)
+        ]
+        return describe_protected(
+            allowed, refuse_reviewed=tools.reviewed_files is ReviewWord.REFUSE
+        )
 
     def _limits(self) -> CageLimits:
         return self._settings.daemon.value.sandbox.agent_limits.over(CageLimits())
@@ -246,7 +261,8 @@ class CageViews:
             version=plugin.version,
             project=str(self._root) if here else None,
             used_here=bool(projects) or not here,
-            capabilities=capability_lines(plugin.manifest.capabilities, plugin.grants),
+            capabilities=describe_ask(plugin.manifest.capabilities, plugin.grants),
+            protected=self._protected(plugin_policy(plugin, projects)),
         )
 
     def _maybe_plugin(self, name: str) -> CageView | None:

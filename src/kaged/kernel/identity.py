@@ -31,6 +31,9 @@ class Actor:
     the person whom a trusted front end named, in the chat that it named; otherwise the operator.
     Whoever has no chat type cannot use what is kept for private chats.
 
+    `thread_id` is the thread within the chat, and the two source names are what the chat calls the
+    person; they route and describe, and decide nothing.
+
     `request_id` says under which request they act. It is no part of who they are: the same actor
     in two requests is equal.
     """
@@ -45,6 +48,9 @@ class Actor:
     teams: frozenset[str] = frozenset()
     agent_path: str | None = None
     skill: str | None = None
+    thread_id: str | None = None
+    source_username: str | None = None
+    source_display_name: str | None = None
     request_id: str = field(default="", compare=False, repr=False)
 
     @classmethod

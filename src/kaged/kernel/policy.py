@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from kaged.kernel.net import NetTarget
+from kaged.kernel.paths import AbsPath, within
 
 
 class FsMode(StrEnum):
@@ -77,3 +78,18 @@ class CagePolicy:
 
 
 MaybeCaged: TypeAlias = CagePolicy | None
+
+
+def merge_grants(policy: CagePolicy) -> tuple[FsGrant, ...]:
+    """Reduce a policy's paths to one mode each: rw wins over ro on one path (PH-CAGE-18).
+
+    The directory of an exec entry is shown read-only unless an fs entry covers it (PH-AMB-65).
+    """
+    modes: dict[str, FsMode] = {}
+    for grant in policy.fs:
+        if modes.get(grant.path) is not FsMode.RW:
+            modes[grant.path] = grant.mode
+    for entry in policy.exec:
+        if not any(within(AbsPath(entry.cwd), AbsPath(path)) for path in modes):
+            modes[entry.cwd] = FsMode.RO
+    return tuple(FsGrant(path, mode) for path, mode in modes.items())

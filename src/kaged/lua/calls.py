@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from kaged.audit import AuditEvent
-from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.kernel.describe import describe_denial
 from kaged.kernel.lua_powers import (
     LuaPower,
     LuaPowerInvalid,
@@ -24,24 +25,20 @@ from kaged.kernel.lua_powers import (
     decide_power,
     parse_powers,
 )
+from kaged.lua.dialogs import Dialogs
 from kaged.lua.errors import PlaceRefused, ScriptCallRefused
 from kaged.lua.files import read_file, write_file
+from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import MAX_NOTICE_CHARS
-from kaged.lua.moves import custom_draft, label_draft
-from kaged.lua.programs import ExecSpec
+from kaged.lua.moves import ScriptSessions, custom_draft, label_draft
+from kaged.lua.programs import ExecSpec, ScriptPrograms
+from kaged.lua.script import WorkerConnection
 from kaged.lua.values import shown
+from kaged.lua.web import ScriptWeb
 from kaged.wire.errors import RpcError
+from kaged.workspace import Workspace
+from kaged.workspace.errors import PathProtected
 from kaged.workspace.undo_step import Author
-
-if TYPE_CHECKING:
-    from kaged.base import Clock
-    from kaged.lua.dialogs import Dialogs
-    from kaged.lua.keeping import ScriptStore
-    from kaged.lua.moves import ScriptSessions
-    from kaged.lua.programs import ScriptPrograms
-    from kaged.lua.script import WorkerConnection
-    from kaged.lua.web import ScriptWeb
-    from kaged.workspace import Workspace
 
 SHIPPED: Final[LuaPowers] = frozenset(
     {
@@ -138,7 +135,8 @@ class HostCalls:
             decision = decide_power(active, power)
             if not decision.allowed:
                 self._refused(worker, method, power, decision.remedy)
-                raise RpcError(f"{method}: {power} is not active", number=_REFUSED)
+                words = describe_denial(decision).words
+                raise RpcError(f"{method}: {words}", number=_REFUSED)
         try:
             answer = handler(worker, params)
             return None if answer is None else await answer
@@ -228,7 +226,13 @@ class HostCalls:
             raise ScriptCallRefused("kage.fs.write: content must be a string")
         session = await self._parts.sessions.live(worker) or ""
         author = Author(session, "", f"lua:{worker.stem}", "kage.fs.write")
-        await write_file(self._parts.workspace, author, path, content)
+        try:
+            await write_file(self._parts.workspace, author, path, content)
+        except PlaceRefused as error:
+            if isinstance(error.__cause__, PathProtected):
+                data: JsonObject = {"path": error.__cause__.path, "who": author.tool_name}
+                self._audit("protected_path.refused", {**data, "caller": author.caller})
+            raise
 
     async def _exec(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         spec = ExecSpec.read(params)

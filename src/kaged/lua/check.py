@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.kernel.lua_powers import LuaPowerInvalid, answer_request, parse_powers
+from kaged.kernel.lua_powers import LuaPowerInvalid, LuaPowers, answer_request, parse_powers
 from kaged.lua.calls import SHIPPED
 from kaged.lua.errors import ScriptCallRefused
+from kaged.lua.folder import ScriptFile
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.values import shown, shown_value
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kaged.kernel.lua_powers import LuaPowers
-    from kaged.lua.folder import ScriptFile
-
 
 HARMLESS: Final[Mapping[str, JsonValue]] = {
     "kage.store.get": None,

@@ -6,17 +6,15 @@ without following links, so what was checked is what is read or written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import KagedError
 from kaged.lua.errors import PlaceRefused, ScriptCallRefused
 from kaged.lua.limits import MAX_READ_BYTES, MAX_WRITE_BYTES
 from kaged.lua.values import from_bytes, shown, to_bytes
-from kaged.workspace.errors import PathRefused
+from kaged.workspace import ProjectPath, Workspace
+from kaged.workspace.errors import PathProtected, PathRefused
 from kaged.workspace.undo_step import Author
-
-if TYPE_CHECKING:
-    from kaged.workspace import ProjectPath, Workspace
 
 _GIT: Final = ".git"
 
@@ -68,6 +66,8 @@ async def write_file(workspace: Workspace, author: Author, text: str, content: s
                 lambda: workspace.write_bytes(path, data),
                 lambda written: workspace.settle(author, [written], [data]),
             )
+    except PathProtected as error:
+        raise PlaceRefused(f"kage.fs.write: path {shown(text)}: {error.message}") from error
     except KagedError as error:
         raise ScriptCallRefused(f"kage.fs.write: write {shown(text)}: {error.message}") from error
 

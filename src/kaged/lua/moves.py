@@ -123,7 +123,7 @@ class ScriptSessions:
     async def pass_on(self, worker: WorkerConnection) -> SwitchOutcome | None:
         """Do what a script that has returned asked for, or hand it to the end of the turn."""
         move, branch, appends = worker.move, worker.branch, worker.appends
-        if move is None and branch is None and not appends:
+        if not worker.asks:
             return None
         worker.move, worker.branch, worker.appends = None, None, []
         current = worker.asked_in or await self.live()

@@ -8,7 +8,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kaged.base import JsonObject, KagedError
 from kaged.base.realpath import real_path
@@ -22,9 +22,7 @@ from kaged.lua.files import place_in_workdir
 from kaged.lua.gitsettings import cage_config, operator_settings
 from kaged.lua.repository import Repository
 from kaged.lua.values import from_bytes, shown
-
-if TYPE_CHECKING:
-    from kaged.workspace import Workspace
+from kaged.workspace import Workspace
 
 KEPT_BYTES: Final = 1024 * 1024
 DEFAULT_S: Final = 30.0

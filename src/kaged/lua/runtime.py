@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
-from kaged.kernel.lua_powers import print_powers
+from kaged.kernel.lua_powers import LuaPowers, print_powers
 from kaged.lua.calls import HostCalls
+from kaged.lua.dialogs import Dialogs
 from kaged.lua.errors import ScriptDown
 from kaged.lua.events import EVENTS, EventKind
+from kaged.lua.folder import FoundScripts, ScriptFile
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
-from kaged.lua.moves import outcome_words
+from kaged.lua.moves import ScriptSessions, outcome_words
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.values import like, shown, shown_object, shown_value
-
-if TYPE_CHECKING:
-    from kaged.kernel.lua_powers import LuaPowers
-    from kaged.lua.dialogs import Dialogs
-    from kaged.lua.folder import FoundScripts, ScriptFile
-    from kaged.lua.moves import ScriptSessions
 
 DRAIN_S: Final = 30.0
 """How long others wait for scripts to be done with what they were told."""
@@ -37,6 +33,7 @@ MAX_NOTICES: Final = 200
 
 _log = structlog.get_logger("kaged.lua")
 
+T = TypeVar("T")
 Payload: TypeAlias = "JsonValue | Callable[[], Awaitable[JsonValue]]"
 
 
@@ -100,7 +97,7 @@ class ScriptRuntime:
         self._calls = calls
         self._sessions = sessions
         self._publish = publish
-        self._parts: ScriptParts | None = None
+        self._fresh: list[Script] = []
         self._boxes: dict[Script, _Mailbox] = {}
         self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
         self._noticed = 0
@@ -116,21 +113,36 @@ class ScriptRuntime:
         granted: Callable[[str], LuaPowers],
         config: Callable[[str], JsonObject],
     ) -> None:
-        """Load these scripts, one after another; what ran before is ended first."""
+        """Load these scripts, one after another, beside those that run.
+
+        When all are there, they take the place of the others in one step: at no time is something
+        let through because its script is being exchanged. What they ask of sessions while they
+        load is done afterwards, in the background: a move waits for the guards of its project, and
+        these scripts are among them.
+        """
         async with self._loading:
-            await self._stop_all()
-            self.found, self._parts = found, parts
+            self._fresh = []
             for path, why in found.failed:
                 self.notice("lua", "error", f"plugin '{path}': {why}")
-            for file in found.scripts:
-                await self._load_one(file, parts, granted(file.stem), config(file.stem))
+            try:
+                for file in found.scripts:
+                    await self._load_one(file, parts, granted(file.stem), config(file.stem))
+            except BaseException:
+                fresh, self._fresh = self._fresh, []
+                await asyncio.gather(*(script.stop() for script in fresh))
+                raise
+            fresh, self._fresh = self._fresh, []
+            self.found = found
+            await self._replace(fresh)
+        for script in fresh:
+            if script.worker is not None and script.worker.asks:
+                self._tasks.start(self.returned(script.worker), f"moves of {script.stem}")
 
     async def _load_one(
         self, file: ScriptFile, parts: ScriptParts, granted: LuaPowers, config: JsonObject
     ) -> None:
         script = Script(file, granted, config, parts)
-        self.scripts.append(script)
-        self._boxes[script] = _Mailbox()
+        self._fresh.append(script)
         await script.start()
         if script.state is ScriptState.FAILED:
             _log.warning("lua.load_failed", script=script.stem, error=script.error)
@@ -139,12 +151,12 @@ class ScriptRuntime:
     async def close(self) -> None:
         """End all scripts."""
         async with self._loading:
-            await self._stop_all()
+            await self._replace([])
         await self._tasks.close()
 
-    async def _stop_all(self) -> None:
-        scripts, self.scripts = self.scripts, []
-        self._boxes.clear()
+    async def _replace(self, fresh: list[Script]) -> None:
+        scripts, self.scripts = self.scripts, fresh
+        self._boxes = {script: _Mailbox() for script in fresh}
         self.dialogs.dismiss_all()
         for script in scripts:
             self._sessions.drop(script.stem)
@@ -174,7 +186,9 @@ class ScriptRuntime:
         self._calls.told(worker, method, params)
 
     async def returned(self, worker: WorkerConnection) -> None:
-        """Pass on what a script that has returned asked of its session."""
+        """Pass on what a script that has returned asked of its session, once it is in force."""
+        if any(script.worker is worker for script in self._fresh):
+            return
         outcome = await self._sessions.pass_on(worker)
         if outcome is not None:
             words = outcome_words(outcome)
@@ -285,41 +299,49 @@ class ScriptRuntime:
         self, event: str, payload: JsonValue, session_id: str | None = None
     ) -> JsonValue:
         """Pass a payload through the scripts in load order; returns the last one's."""
-        for script in tuple(self.scripts):
-            value = await self._asked(script, event, payload, session_id)
-            if value is not None:
-                payload = like(payload, value)
-        return payload
+
+        async def ask(scripts: Sequence[Script]) -> JsonValue:
+            passed = payload
+            for script in scripts:
+                value = await self._asked(script, event, passed, session_id)
+                if value is not None:
+                    passed = like(passed, value)
+            return passed
+
+        return await self._in_force(ask)
 
     async def predicate(
         self, event: str, payload: JsonValue, session_id: str | None = None
     ) -> bool:
         """Ask whether any script says exactly true."""
-        for script in tuple(self.scripts):
-            if await self._asked(script, event, payload, session_id) is True:
-                return True
-        return False
+
+        async def ask(scripts: Sequence[Script]) -> bool:
+            for script in scripts:
+                if await self._asked(script, event, payload, session_id) is True:
+                    return True
+            return False
+
+        return await self._in_force(ask)
 
     async def decide(self, event: str, target: str, session_id: str | None = None) -> Decided:
         """Ask the veto list; a script that fails or dies has said no."""
-        for script in tuple(self.scripts):
-            if event not in script.registered.events:
-                continue
-            try:
-                body: JsonObject = {"name": event, "payload": target}
-                answer = await script.ask("event", body, focus=session_id)
-            except ScriptDown as error:
-                return Decided(cancel=error.message, by=script.stem)
-            self._complain(script, event, answer)
-            said = answer.get("value")
-            if not isinstance(said, dict):
-                continue
-            cancel, patch = said.get("cancel"), said.get("patch")
-            if isinstance(cancel, str):
-                return Decided(cancel=shown(cancel), by=script.stem)
-            if isinstance(patch, str):
-                return Decided(patch=patch, by=script.stem)
-        return Decided()
+
+        async def ask(scripts: Sequence[Script]) -> Decided:
+            for script in scripts:
+                try:
+                    said = await self._answer(script, event, target, session_id)
+                except ScriptDown as error:
+                    return Decided(cancel=error.message, by=script.stem)
+                if not isinstance(said, dict):
+                    continue
+                cancel, patch = said.get("cancel"), said.get("patch")
+                if isinstance(cancel, str):
+                    return Decided(cancel=shown(cancel), by=script.stem)
+                if isinstance(patch, str):
+                    return Decided(patch=patch, by=script.stem)
+            return Decided()
+
+        return await self._in_force(ask)
 
     async def ask_ui(self, stem: str, entry: str, params: JsonObject) -> JsonObject:
         """Let a script draw, complete or handle a key. Raises ScriptDown."""
@@ -327,6 +349,17 @@ class ScriptRuntime:
             if script.stem == stem:
                 return await script.ask(entry, params)
         raise ScriptDown(f"There is no script {stem}.")
+
+    async def _in_force(self, ask: Callable[[Sequence[Script]], Awaitable[T]]) -> T:
+        """Ask the scripts; when they are exchanged meanwhile, ask the new ones instead.
+
+        One that was ended in the middle of it has not had its say.
+        """
+        while True:
+            scripts = self.scripts
+            answer = await ask(scripts)
+            if scripts is self.scripts:
+                return answer
 
     async def _deliver(self, script: Script, box: _Mailbox) -> None:
         while box.waiting:
@@ -337,14 +370,24 @@ class ScriptRuntime:
     async def _asked(
         self, script: Script, event: str, payload: JsonValue, session_id: str | None = None
     ) -> JsonValue:
-        if event not in script.registered.events:
-            return None
+        """Ask a script; one that is down has no answer."""
         try:
-            body: JsonObject = {"name": event, "payload": payload}
-            answer = await script.ask("event", body, focus=session_id)
+            return await self._answer(script, event, payload, session_id)
         except ScriptDown as error:
             _log.warning("lua.event_lost", script=script.stem, on=event, why=error.message)
             return None
+
+    async def _answer(
+        self, script: Script, event: str, payload: JsonValue, session_id: str | None
+    ) -> JsonValue:
+        """Return what the handlers of a script gave; None if it does not listen.
+
+        Raises ScriptDown.
+        """
+        if event not in script.registered.events:
+            return None
+        body: JsonObject = {"name": event, "payload": payload}
+        answer = await script.ask("event", body, focus=session_id)
         self._complain(script, event, answer)
         return answer.get("value")
 

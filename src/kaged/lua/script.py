@@ -6,27 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import structlog
 
-from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
+from kaged.cage import Spawner
+from kaged.kernel.lua_powers import LuaPowers
 from kaged.lua.errors import ScriptDown
 from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
+from kaged.lua.folder import ScriptFile
 from kaged.lua.launch import worker_request
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.values import from_wire, shown, to_wire
 from kaged.peer import Again, Connection, PeerProcess, RestartPolicy
+from kaged.sessions.entry import EntryDraft
+from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
-
-if TYPE_CHECKING:
-    from kaged.base import Clock
-    from kaged.cage import Spawner
-    from kaged.kernel.lua_powers import LuaPowers
-    from kaged.lua.folder import ScriptFile
-    from kaged.sessions.entry import EntryDraft
-    from kaged.wire.correlator import Ignored
-    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 API_VERSION: Final = 2
 ANSWER_LIMIT_S: Final = 24 * 3600.0  # the wall below ends a worker long before
@@ -70,6 +67,11 @@ class WorkerConnection:
     appends: list[EntryDraft] = field(default_factory=list["EntryDraft"])
     focus: str | None = None
     asked_in: str | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether the script wants something of its session."""
+        return self.move is not None or self.branch is not None or bool(self.appends)
 
 
 class ScriptHost(Protocol):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged import __version__
-from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.cage.net import SystemResolver
 from kaged.config.settings import read_settings
+from kaged.inbox import AnsweredBy, Inbox
 from kaged.lua.calls import CallParts, HostCalls
 from kaged.lua.check import check_script
-from kaged.lua.dialogs import Dialogs
+from kaged.lua.dialogs import DialogAnswers, Dialogs
 from kaged.lua.folder import FoundScripts, ScriptFile, read_folders
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
@@ -24,11 +25,13 @@ from kaged.lua.runtime import ScriptRuntime
 from kaged.lua.script import ScriptParts
 from kaged.lua.session_events import SessionEventForwarder
 from kaged.lua.web import ScriptWeb
+from kaged.projects.loaded import no_usable_project
+from kaged.projects.readiness import Guard, Ready
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kaged.audit import AuditEvent, AuditLog
+    from kaged.audit import AuditLog
     from kaged.base import Clock, Ids
     from kaged.cage import Spawner
     from kaged.config.agents import AgentTree
@@ -62,10 +65,15 @@ class ScriptService:
         spawner: Spawner,
         audit: AuditLog,
         hub: EventHub,
+        inbox: Inbox,
         clock: Clock,
         ids: Ids,
         limits: ScriptLimits | None = None,
+        ready: Ready,
+        guard: Guard | None = None,
     ) -> None:
+        self._project_ready = ready
+        self._guard = guard or Guard("scripts", each_project=True)
         self._settings = settings
         self._environ = environ
         self._workspace_of = workspace_of
@@ -73,6 +81,7 @@ class ScriptService:
         self._spawner = spawner
         self._audit = audit
         self._hub = hub
+        self._dialog_answers = DialogAnswers(inbox)
         self._clock = clock
         self._ids = ids
         self._limits = limits or ScriptLimits()
@@ -96,7 +105,7 @@ class ScriptService:
             session_services.navigation,
             session_services.transcript,
             transforms,
-            self._post,
+            self._audit.post,
         )
 
     def run(self) -> None:
@@ -108,7 +117,7 @@ class ScriptService:
         if project_id not in self._runtimes:
             runtime = self._make(project_id)
             self._runtimes[project_id] = runtime
-            self._loads[project_id] = self._tasks.start(self._load(runtime), project_id)
+            self._loads[project_id] = self._tasks.start(self._load(project_id, runtime), project_id)
 
     def project_unloaded(self, project_id: str) -> None:
         """End a project's scripts."""
@@ -147,7 +156,11 @@ class ScriptService:
     async def command(
         self, project_id: str, name: str, raw: str, *, interactive: bool
     ) -> JsonObject:
-        """Run a command of a script. Raises `lua_command_not_found`, `project_not_found`."""
+        """Run a command of a script, once its project is guarded.
+
+        Raises `lua_command_not_found`, `project_not_found` and ProjectOpening.
+        """
+        await self._project_ready(project_id)
         runtime = await self._ready(project_id)
         output = await runtime.command(name.lstrip("/:"), raw, interactive=interactive)
         return output.as_json()
@@ -159,9 +172,10 @@ class ScriptService:
             return [*runtime.dialogs.open()]
         return [*await runtime.dialogs.wait(min(wait_s, DIALOG_WAIT_S))]
 
-    async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
+    async def answer(self, project_id: str, dialog_id: str, value: JsonValue, who: Actor) -> None:
         """Answer a dialog; null dismisses it. Raises `lua_dialog_not_found`."""
-        (await self._ready(project_id)).dialogs.answer(dialog_id, value)
+        runtime = await self._ready(project_id)
+        await runtime.dialogs.answer(dialog_id, value, AnsweredBy.of(who))
 
     async def front(
         self, project_id: str, script: str, entry: str, params: JsonObject
@@ -181,7 +195,7 @@ class ScriptService:
         fresh = await asyncio.to_thread(read_settings, settings.places, self._environ)
         self._reread = (settings, fresh.daemon.value.plugins)
         _log.info("lua.reloaded", project=project_id, request_id=who.request_id)
-        await self._load(runtime)
+        await self._load(project_id, runtime)
         return await self.describe(project_id)
 
     async def check(self, name: str, source: str) -> JsonObject:
@@ -194,11 +208,7 @@ class ScriptService:
     async def _ready(self, project_id: str) -> ScriptRuntime:
         runtime = self._runtimes.get(project_id)
         if runtime is None:
-            raise KagedError(
-                f"No usable project {project_id} is loaded.",
-                code="project_not_found",
-                fix="`kaged project list` shows the loaded ones.",
-            )
+            raise no_usable_project(project_id)
         loading = self._loads.get(project_id)
         if loading is not None:
             await asyncio.wait({loading})
@@ -211,7 +221,7 @@ class ScriptService:
             service=session_services.service,
             transcript=session_services.transcript,
             navigation=session_services.navigation,
-            audit=self._post,
+            audit=self._audit.post,
         )
         stores: dict[str, ScriptStore] = {}
         folder = self._settings().places.state_dir / KEPT
@@ -234,7 +244,7 @@ class ScriptService:
                 "system_prompt": content.get("system_prompt"),
             }
 
-        dialogs = Dialogs(self._ids, publish)
+        dialogs = Dialogs(project_id, self._dialog_answers, self._ids, self._clock, publish)
         calls = HostCalls(
             CallParts(
                 project_id=project_id,
@@ -245,7 +255,7 @@ class ScriptService:
                 dialogs=dialogs,
                 clock=self._clock,
                 environ=self._environ,
-                audit=self._post,
+                audit=self._audit.post,
                 notice=lambda script, level, message: runtime.notice(script, level, message),  # noqa: PLW0108 - made below
                 store_of=store_of,
                 describe=describe,
@@ -254,15 +264,19 @@ class ScriptService:
         runtime = ScriptRuntime(calls, sessions, dialogs, publish=publish)
         return runtime
 
-    async def _load(self, runtime: ScriptRuntime) -> None:
-        await self._open.wait()
-        config = self._plugins.config
-        await runtime.load(
-            await asyncio.to_thread(self._read),
-            self._parts(runtime),
-            self._granted,
-            lambda stem: dict(config.get(stem, {})),
-        )
+    async def _load(self, project_id: str, runtime: ScriptRuntime) -> None:
+        """Load what the folder holds; until that is done, the scripts from before guard."""
+        with self._guard.rising(project_id):
+            found = await asyncio.to_thread(self._read)
+            if found.scripts:  # only these need cages
+                await self._open.wait()
+            config = self._plugins.config
+            await runtime.load(
+                found,
+                self._parts(runtime),
+                self._granted,
+                lambda stem: dict(config.get(stem, {})),
+            )
 
     def _read(self) -> FoundScripts:
         return read_folders([self._folder()], self._settings().daemon.value.lua.enabled)
@@ -290,6 +304,3 @@ class ScriptService:
             host_version=__version__,
             strict_context=self._settings().daemon.value.lua.strict_context,
         )
-
-    def _post(self, event: AuditEvent) -> None:
-        self._audit.post(event)

@@ -7,7 +7,8 @@ not overtaken by the next.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -93,7 +94,7 @@ class SessionEventForwarder:
     async def _context(
         self, session_id: str, messages: Sequence[JsonObject]
     ) -> Sequence[JsonObject] | None:
-        runtime = self._of_session(session_id)
+        runtime = await self._of_session(session_id)
         if runtime is None:
             return None
         await runtime.drain(PATIENCE_S)
@@ -115,20 +116,20 @@ class SessionEventForwarder:
     async def _before_tool_call(
         self, session_id: str, _name: str, _arguments: JsonObject
     ) -> JsonObject | None:
-        runtime = self._of_session(session_id)
+        runtime = await self._of_session(session_id)
         if runtime is not None:
             await runtime.drain(PATIENCE_S)
         return None
 
     async def _after_turn(self, session_id: str, turn: JsonObject) -> bool:
-        runtime = self._of_session(session_id)
+        runtime = await self._of_session(session_id)
         if runtime is None or not runtime.wants("should_stop_after_turn"):
             return False
         await runtime.drain(PATIENCE_S)
         return await runtime.predicate("should_stop_after_turn", turn, session_id)
 
     async def _summarizing(self, session_id: str, plan: JsonObject) -> JsonObject | None:
-        runtime = self._of_session(session_id)
+        runtime = await self._of_session(session_id)
         if runtime is None or not runtime.wants("compact_prepare"):
             return None
         found = await runtime.transform("compact_prepare", plan, session_id)
@@ -137,9 +138,10 @@ class SessionEventForwarder:
             return None
         return {name: found.get(name) for name in ("prompt", "instruction", "summary")}
 
-    def _of_session(self, session_id: str) -> ScriptRuntime | None:
+    async def _of_session(self, session_id: str) -> ScriptRuntime | None:
+        # A session is compacted without a run, too, and one of long ago may be forgotten here.
         project_id = self._project_of.get(session_id)
-        return None if project_id is None else self._runtime_of(project_id)
+        return self._runtime_of(project_id or await self._transcript.project_of(session_id))
 
     # -- what happened -------------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class SessionEventForwarder:
 
         match event.name:
             case "run.started":
-                tell("before_agent_start", self._beginning(event.session_id))
+                tell("before_agent_start", partial(self._beginning, event.session_id))
                 tell("agent_start", {})
             case "run.ended":
                 self._speaking.discard(event.session_id)
@@ -196,11 +198,11 @@ class SessionEventForwarder:
         session_id, entry_id = event.session_id, str(event.data.get("id"))
         if event.data.get("role") == "assistant":
             self._speaking.discard(session_id)
-            usage = self._usage(session_id, entry_id)
+            usage = partial(self._usage, session_id, entry_id)
             runtime.tell("message_end", usage, session_id)
             runtime.tell("after_provider_response", usage, session_id)
         elif event.data.get("role") == "user":
-            runtime.tell("user", self._words(session_id, entry_id), session_id)
+            runtime.tell("user", partial(self._words, session_id, entry_id), session_id)
 
     def _delta(self, runtime: ScriptRuntime, event: SessionEvent) -> None:
         if event.session_id not in self._speaking:
@@ -236,40 +238,30 @@ class SessionEventForwarder:
             # What it tells of has happened already.
             _log.error("audit.event_lost", audit_event=name, error=str(error))
 
-    def _beginning(self, session_id: str) -> Callable[[], Awaitable[JsonValue]]:
-        async def read() -> JsonValue:
-            header = await self._transcript.header(session_id)
-            last = await self._transcript.last(session_id, 1)
-            prompt = header.content.get("system_prompt") if header is not None else None
-            return {
-                "system_prompt": prompt,
-                "first_user_message": _text_of(last[0].content) if last else None,
-            }
+    async def _beginning(self, session_id: str) -> JsonValue:
+        header = await self._transcript.header(session_id)
+        last = await self._transcript.last(session_id, 1)
+        return {
+            "system_prompt": header.content.get("system_prompt") if header is not None else None,
+            "first_user_message": _text_of(last[0].content) if last else None,
+        }
 
-        return read
+    async def _usage(self, session_id: str, entry_id: str) -> JsonValue:
+        entry = await self._transcript.find_entry(session_id, entry_id)
+        usage = entry.content.get("usage")
+        if not isinstance(usage, dict):
+            return {"id": entry_id}
+        counted: JsonObject = {
+            "input": usage.get("input"),
+            "output": usage.get("output"),
+            "cache_read": usage.get("cached"),
+            "cache_write": 0,
+        }
+        return {"id": entry_id, "usage": counted}
 
-    def _usage(self, session_id: str, entry_id: str) -> Callable[[], Awaitable[JsonValue]]:
-        async def read() -> JsonValue:
-            entry = await self._transcript.find_entry(session_id, entry_id)
-            usage = entry.content.get("usage")
-            if not isinstance(usage, dict):
-                return {"id": entry_id}
-            counted: JsonObject = {
-                "input": usage.get("input"),
-                "output": usage.get("output"),
-                "cache_read": usage.get("cached"),
-                "cache_write": 0,
-            }
-            return {"id": entry_id, "usage": counted}
-
-        return read
-
-    def _words(self, session_id: str, entry_id: str) -> Callable[[], Awaitable[JsonValue]]:
-        async def read() -> JsonValue:
-            entry = await self._transcript.find_entry(session_id, entry_id)
-            return {"id": entry_id, "text": _text_of(entry.content)}
-
-        return read
+    async def _words(self, session_id: str, entry_id: str) -> JsonValue:
+        entry = await self._transcript.find_entry(session_id, entry_id)
+        return {"id": entry_id, "text": _text_of(entry.content)}
 
 
 def _text_of(content: JsonObject) -> str:

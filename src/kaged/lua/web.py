@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kaged.base import JsonObject
 from kaged.cage.net.dial import Dialled, Dialler, Resolver
 from kaged.cage.net.limits import GateLimits
 from kaged.kernel.hosts import NetTargetInvalid
+from kaged.kernel.net import NetTarget
 from kaged.lua.errors import ScriptCallRefused
 from kaged.lua.values import from_bytes, to_bytes
-
-if TYPE_CHECKING:
-    from kaged.kernel.net import NetTarget
 
 DEFAULT_BYTES: Final = 1024 * 1024
 MAX_BYTES: Final = 2 * 1024 * 1024

@@ -12,10 +12,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-if TYPE_CHECKING:
-    from kaged.mcp.catalog import OutsideTool
+from kaged.mcp.catalog import OutsideTool
 
 FORMAT: Final = 1
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024

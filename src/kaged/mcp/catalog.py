@@ -6,14 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import check_schema
 from kaged.mcp.texts import MAX_WORD_CHARS, clean_schema, labelled, one_line
 from kaged.tools.registry import outside_name
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
 
 MAX_TOOLS: Final = 256
 MAX_PAGES: Final = 32

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kaged.base import JsonObject, JsonValue
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed
 from kaged.mcp.texts import clean_text, one_line
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
 
 MAX_BLOCKS: Final = 256
 CUT: Final = "\n[cut off here: the answer is longer than the operator allows]"

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import structlog
 
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.cage import ExitReport, Spawner, SpawnRequest
 from kaged.mcp.errors import McpServerUnavailable
+from kaged.mcp.progress import Report
 from kaged.mcp.texts import one_line
 from kaged.peer import Connection, ConnectionLimits, PeerProcess
+from kaged.wire.correlator import Ignored
 from kaged.wire.errors import ErrorCode, RpcError
-
-if TYPE_CHECKING:
-    from kaged.cage import ExitReport, Spawner, SpawnRequest
-    from kaged.mcp.progress import Report
-    from kaged.wire.correlator import Ignored
-    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 PROTOCOL_VERSION: Final = "2025-06-18"
 KNOWN_VERSIONS: Final = frozenset({"2024-11-05", "2025-03-26", PROTOCOL_VERSION, "2025-11-25"})

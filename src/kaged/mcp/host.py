@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.toolrules import glob_matches
+from kaged.mcp.catalog import OutsideTool
 from kaged.mcp.content import RESULT_SCHEMA
 from kaged.mcp.outside import OutsideServer
+from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.tools import Tool, ToolDefinition, ToolError, ToolInvocation, ToolSource
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.mcp.catalog import OutsideTool
-    from kaged.mcp.plan import OutsideParts, OutsidePlan
-    from kaged.tools.registry import ToolRegistry
+from kaged.tools.registry import ToolRegistry
 
 _log = structlog.get_logger("kaged.mcp")
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.cage import ExitReport
+from kaged.mcp.catalog import OutsideTool
 from kaged.mcp.content import parse_content
 from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailable
+from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.progress import PROGRESS
 from kaged.mcp.states import OFFERING, McpServerState
 from kaged.mcp.texts import one_line
 from kaged.mcp.tool_table import McpToolTable
 from kaged.peer import Again, PeerTimeout, RestartPolicy
 from kaged.wire.errors import RpcError
-
-if TYPE_CHECKING:
-    from kaged.cage import ExitReport
-    from kaged.mcp.catalog import OutsideTool
-    from kaged.mcp.plan import OutsideParts, OutsidePlan
 
 LOG_LINES: Final = 200
 RELIST_S: Final = 1.0
@@ -62,6 +60,12 @@ class OutsideServer:
     def tools(self) -> Sequence[OutsideTool]:
         """The tools that agents can be given now."""
         return tuple(self._tool_table.offered.values()) if self.state in OFFERING else ()
+
+    @property
+    def held(self) -> Sequence[OutsideTool]:
+        """The tools that wait for approval; none while it does not run."""
+        running = self.state is McpServerState.RUNNING
+        return tuple(self._tool_table.held.values()) if running else ()
 
     @property
     def conversation(self) -> McpConversation | None:
@@ -257,10 +261,28 @@ class OutsideServer:
 
     # -- what it offers --------------------------------------------------------------------------
 
-    async def approve(self, request_id: str | None = None, operator_id: str | None = None) -> None:
-        """Approve its tools as they are now. Raises McpServerUnavailable."""
+    async def approve(
+        self,
+        request_id: str | None = None,
+        operator_id: str | None = None,
+        *,
+        shown: JsonValue = None,
+    ) -> None:
+        """Approve its tools as they are now.
+
+        Raises:
+            McpServerUnavailable: it does not run.
+            KagedError: `inbox_request_changed`; those that wait are not the ones that were `shown`
+                (digests by the server's own names; None approves whatever waits).
+        """
         async with self._turn:
             conversation = self._ready()
+            if shown is not None and shown != {one.original: one.digest for one in self.held}:
+                raise KagedError(
+                    f"The tools of {self.name} have changed since they were shown.",
+                    code="inbox_request_changed",
+                    fix="look at them again and answer again",
+                )
             await self._tool_table.agree(request_id, operator_id)
             await self._tool_table.fill(conversation)
             self._parts.on_tools(self)

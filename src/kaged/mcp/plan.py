@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
-from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import Clock, JsonObject
+from kaged.cage import Spawner, SpawnRequest
 from kaged.config.toolrules import glob_matches
-
-if TYPE_CHECKING:
-    from kaged.audit import AuditLog
-    from kaged.base import Clock, JsonObject
-    from kaged.cage import Spawner, SpawnRequest
-    from kaged.mcp.approvals import Approvals
+from kaged.mcp.approvals import Approvals
 
 _log = structlog.get_logger("kaged.mcp")
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.cage import CageRequest, Spawner
 from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpCallFailed, McpServerUnavailable
 from kaged.mcp.texts import one_line
+from kaged.peer import PeerProcess
 from kaged.wire.errors import RpcError
-
-if TYPE_CHECKING:
-    from kaged.cage import CageRequest, Spawner
-    from kaged.peer import PeerProcess
 
 
 class McpServer:

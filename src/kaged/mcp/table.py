@@ -8,21 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kaged.base import KagedError
 from kaged.cage import CageKind, CageRequest
-from kaged.kernel.net import parse_target
-from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
+from kaged.pipeline.cage_reach import CageReach
 
 MAX_WORDS = 256
-
-
-class ServerCage(BaseModel):
-    """What the server reaches beside the system's programs: nothing, unless written down here."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    read: list[str] = Field(default_factory=list)
-    write: list[str] = Field(default_factory=list)
-    net: list[str] = Field(default_factory=list)
-    memory_mb: int = Field(default=512, ge=64, le=65536)
 
 
 class ServerTable(BaseModel):
@@ -35,7 +23,7 @@ class ServerTable(BaseModel):
     script: str | None = None
     cwd: str | None = None
     env: dict[str, str] = Field(default_factory=dict)
-    cage: ServerCage = Field(default_factory=ServerCage)
+    cage: CageReach = Field(default_factory=CageReach)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -47,27 +35,20 @@ def parse_table(table: dict[str, Any]) -> ServerTable:
     """Read a server's table. Raises `mcp_server_invalid`."""
     proto = str(table.get("proto", "STDIO")).upper()
     if proto != "STDIO":
-        raise KagedError(
+        raise _invalid(
             f"transport {proto} is not supported",
-            code="mcp_server_invalid",
-            fix="use proto: STDIO with cmd; the server then runs in a cage of its own",
+            "use proto: STDIO with cmd; the server then runs in a cage of its own",
         )
     try:
         found = ServerTable.model_validate({**table, "proto": proto})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise KagedError(
-            f"{where}: {first['msg']}",
-            code="mcp_server_invalid",
-            fix="known are proto, cmd, script, cwd, env and cage",
+        raise _invalid(
+            f"{where}: {first['msg']}", "known are proto, cmd, script, cwd, env and cage"
         ) from error
     if (found.cmd is None) == (found.script is None):
-        raise KagedError(
-            "needs either cmd or script",
-            code="mcp_server_invalid",
-            fix="give exactly one of the two",
-        )
+        raise _invalid("needs either cmd or script", "give exactly one of the two")
     return found
 
 
@@ -76,22 +57,15 @@ def cage_request(name: str, table: ServerTable) -> CageRequest:
 
     Raises `mcp_server_invalid` for a grant that makes no sense.
     """
-    cage = table.cage
-    reads = [*cage.read, *([] if table.script is None else [table.script])]
+    script = () if table.script is None else (table.script,)
     try:
-        policy = CagePolicy(
-            fs=(
-                *(FsGrant(path, FsMode.RO) for path in reads),
-                *(FsGrant(path, FsMode.RW) for path in cage.write),
-            ),
-            net=tuple(parse_target(target) for target in cage.net),
-            env=tuple(table.env.items()),
-            limits=CageLimits(memory_mb=cage.memory_mb),
-        )
+        policy = table.cage.policy(table.env, also_read=script)
     except KagedError as error:
-        raise KagedError(
-            f"cage: {error.message}", code="mcp_server_invalid", fix=error.fix
-        ) from error
+        raise _invalid(f"cage: {error.message}", error.fix) from error
     return CageRequest(
         name=name, policy=policy, command=table.command, kind=CageKind.SERVER, cwd=table.cwd
     )
+
+
+def _invalid(message: str, fix: str | None) -> KagedError:
+    return KagedError(message, code="mcp_server_invalid", fix=fix)

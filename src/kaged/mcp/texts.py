@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from kaged.base import JsonValue
+from kaged.base import JsonValue
 
 MAX_DESCRIPTION_CHARS: Final = 2000
 MAX_WORD_CHARS: Final = 200

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
+from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import compile_schema
 from kaged.mcp.catalog import MAX_PAGES, MAX_TOOLS, LeftOut, OutsideTool, parse_tools
+from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpAnswerInvalid, McpServerUnavailable
+from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.texts import one_line
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.mcp.conversation import McpConversation
-    from kaged.mcp.plan import OutsideParts, OutsidePlan
 
 LIST_TIMEOUT_S: Final = 30.0
 

@@ -15,7 +15,6 @@ class ModelError(KagedError):
     `data`: cut short, and without the key.
     """
 
-    code = "model_error"
     retryable: ClassVar[bool] = False
 
     def __init__(

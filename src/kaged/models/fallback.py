@@ -22,11 +22,7 @@ class FallbackModel:
     def __init__(self, models: Sequence[RetryingModel]) -> None:
         assert models, "a fallback needs a model to fall back from"
         self._models = tuple(models)
-
-    @property
-    def alias(self) -> str:
-        """The name under `[models]`."""
-        return self._models[0].alias
+        self.alias = models[0].alias
 
     @property
     def context_tokens(self) -> int:

@@ -10,24 +10,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from kaged.base import Clock
+from kaged.models import turn
 from kaged.models.errors import ModelError, ModelRateLimited
-from kaged.models.turn import (
-    ModelEvent,
-    ModelRequest,
-    TextDelta,
-    ThinkingDelta,
-    TurnFinished,
-    TurnRetried,
-)
 
-AttemptEvent = TextDelta | ThinkingDelta | TurnFinished
+AttemptEvent = turn.TextDelta | turn.ThinkingDelta | turn.TurnFinished
 Sleep = Callable[[float], Awaitable[None]]
 
 _log = structlog.get_logger("kaged.models")
@@ -64,7 +57,7 @@ class Attempts(Protocol):
         """How many tokens its window holds."""
         ...
 
-    def attempt(self, request: ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
+    def attempt(self, request: turn.ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
         """Ask once; `number` counts from 1. Ends with `TurnFinished` or raises a ModelError."""
         ...
 
@@ -82,25 +75,21 @@ class RetryingModel:
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        self.alias = attempts.alias
         self._attempts = attempts
         self._policy = policy
         self._clock = clock
-        self._room = None if parallel is None else asyncio.Semaphore(parallel)
+        self._room = nullcontext() if parallel is None else asyncio.Semaphore(parallel)
         self._sleep = sleep
         self._chance = chance
         self._not_before_s = 0.0
-
-    @property
-    def alias(self) -> str:
-        """The name under `[models]`."""
-        return self._attempts.alias
 
     @property
     def context_tokens(self) -> int:
         """How many tokens its window holds."""
         return self._attempts.context_tokens
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+    async def stream(self, request: turn.ModelRequest) -> AsyncGenerator[turn.ModelEvent]:
         """Ask, and ask again while it may help.
 
         Raises:
@@ -122,17 +111,12 @@ class RetryingModel:
                     "model.retried", alias=self.alias, code=error.code, attempt=number,
                     wait_s=round(pause_s, 3),
                 )  # fmt: skip
-                yield TurnRetried(f"{error.code}: {error.message}", number, pause_s)
+                yield turn.TurnRetried(f"{error.code}: {error.message}", number, pause_s)
                 await self._sleep(pause_s)
             else:
                 return
 
-    async def _once(self, request: ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
-        if self._room is None:
-            async with aclosing(self._attempts.attempt(request, number)) as events:
-                async for event in events:
-                    yield event
-            return
+    async def _once(self, request: turn.ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
         async with self._room, aclosing(self._attempts.attempt(request, number)) as events:
             async for event in events:
                 yield event

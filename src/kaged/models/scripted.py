@@ -9,15 +9,8 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
 from kaged.base import Ids
+from kaged.models import errors
 from kaged.models.answer import TurnBuilder
-from kaged.models.errors import (
-    ModelBadAnswer,
-    ModelContextExceeded,
-    ModelError,
-    ModelRateLimited,
-    ModelRefused,
-    ModelUnavailable,
-)
 from kaged.models.retrying import AttemptEvent, Sleep
 from kaged.models.script import (
     Chosen,
@@ -70,27 +63,13 @@ class ScriptedModel:
         context_tokens: int = DEFAULT_CONTEXT_TOKENS,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._alias = alias
+        self.alias = alias
+        self.context_tokens = context_tokens
+        self.turns = len(script)
         self._script = script
         self._ids = ids
         self._name = name
-        self._context_tokens = context_tokens
         self._sleep = sleep
-
-    @property
-    def alias(self) -> str:
-        """The name under `[models]`."""
-        return self._alias
-
-    @property
-    def context_tokens(self) -> int:
-        """How many tokens its window holds."""
-        return self._context_tokens
-
-    @property
-    def turns(self) -> int:
-        """How many turns its script has."""
-        return len(self._script)
 
     async def attempt(self, request: ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
         """Play the turn that comes next, or the fault that the script has for this attempt.
@@ -101,8 +80,8 @@ class ScriptedModel:
         """
         chosen = self._script.choose(request)
         if chosen is None:
-            raise ModelError(
-                f"The script of {self._alias} has no turn for {request.agent} after this.",
+            raise errors.ModelError(
+                f"The script of {self.alias} has no turn for {request.agent} after this.",
                 code="model_script_ended",
                 fix="Add a turn, or one with repeat: true.",
                 agent=request.agent,
@@ -148,22 +127,22 @@ def arguments_of(call: ScriptedCall) -> str:
     return json.dumps(dict(call.arguments)) if call.raw is None else call.raw
 
 
-def fault_error(failure: ScriptedFailure) -> ModelError:
+def fault_error(failure: ScriptedFailure) -> errors.ModelError:
     """Return the error that a scripted fault stands for."""
     after_s = failure.retry_after_s
     match failure.fault:
         case Fault.UNAVAILABLE:
-            return ModelUnavailable("The script says: unavailable.", retry_after_s=after_s)
+            return errors.ModelUnavailable("The script says: unavailable.", retry_after_s=after_s)
         case Fault.CUT:
-            return ModelUnavailable("The script cuts the answer off.", retry_after_s=after_s)
+            return errors.ModelUnavailable("The script cuts the answer off.", retry_after_s=after_s)
         case Fault.RATE_LIMITED:
-            return ModelRateLimited("The script limits the rate.", retry_after_s=after_s)
+            return errors.ModelRateLimited("The script limits the rate.", retry_after_s=after_s)
         case Fault.REFUSED:
-            return ModelRefused("The script refuses.")
+            return errors.ModelRefused("The script refuses.")
         case Fault.CONTEXT_EXCEEDED:
-            return ModelContextExceeded("The script reports that the window is too large.")
+            return errors.ModelContextExceeded("The script reports that the window is too large.")
         case Fault.BAD_ANSWER:
-            return ModelBadAnswer("The script gives an invalid answer.")
+            return errors.ModelBadAnswer("The script gives an invalid answer.")
 
 
 def _name_of(tool: str, request: ModelRequest) -> str:

@@ -25,16 +25,11 @@ class VendorModel:
     """A model on a server, behind an alias."""
 
     def __init__(self, alias: str, entry: ModelEntry, *, clock: Clock) -> None:
-        self._alias = alias
+        self.alias = alias
         self._entry = entry
         self._clock = clock
         self._loading = asyncio.Lock()
         self._talk: VendorTalk | None = None
-
-    @property
-    def alias(self) -> str:
-        """The name under `[models]`."""
-        return self._alias
 
     @property
     def context_tokens(self) -> int:
@@ -67,4 +62,4 @@ class VendorModel:
     def _load(self) -> VendorTalk:
         from kaged.models.vendor_talk import VendorTalk  # noqa: PLC0415 - takes a second to load
 
-        return VendorTalk(self._alias, self._entry, clock=self._clock)
+        return VendorTalk(self.alias, self._entry, clock=self._clock)

@@ -5,34 +5,22 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+import httpx2
 from pydantic_ai import messages as theirs
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from kaged.base import JsonValue
+from kaged.config.localconfig import ModelEntry
+from kaged.models import turn
 from kaged.models.errors import ModelRefused
-from kaged.models.turn import (
-    AssistantMessage,
-    ModelMessage,
-    ModelRequest,
-    ModelToolCall,
-    SystemMessage,
-    ToolResultMessage,
-    ToolSpec,
-    UserMessage,
-)
-
-if TYPE_CHECKING:
-    import httpx2
-    from pydantic_ai.settings import ModelSettings
-
-    from kaged.config.localconfig import ModelEntry
 
 RAW_SHOWN_CHARS: Final = 2000
 OLLAMA_URL: Final = "http://127.0.0.1:11434/v1"
@@ -93,7 +81,7 @@ def _provider(vendor: str, given: Mapping[str, Any]) -> Provider[Any]:
 _FINISHES: Final = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
 
 
-def their_messages(messages: Sequence[ModelMessage]) -> list[theirs.ModelMessage]:
+def their_messages(messages: Sequence[turn.ModelMessage]) -> list[theirs.ModelMessage]:
     """Write a window as the library wants it. Thinking is not sent back."""
     found: list[theirs.ModelMessage] = []
     asked: list[theirs.ModelRequestPart] = []
@@ -105,11 +93,11 @@ def their_messages(messages: Sequence[ModelMessage]) -> list[theirs.ModelMessage
 
     for message in messages:
         match message:
-            case SystemMessage():
+            case turn.SystemMessage():
                 asked.append(theirs.SystemPromptPart(message.text))
-            case UserMessage():
+            case turn.UserMessage():
                 asked.append(theirs.UserPromptPart(message.text))
-            case ToolResultMessage():
+            case turn.ToolResultMessage():
                 asked.append(
                     theirs.ToolReturnPart(
                         message.name,
@@ -118,7 +106,7 @@ def their_messages(messages: Sequence[ModelMessage]) -> list[theirs.ModelMessage
                         outcome="failed" if message.is_error else "success",
                     )
                 )
-            case AssistantMessage():
+            case turn.AssistantMessage():
                 close()
                 parts = _their_answer(message)
                 if parts:
@@ -127,7 +115,7 @@ def their_messages(messages: Sequence[ModelMessage]) -> list[theirs.ModelMessage
     return found
 
 
-def _their_answer(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
+def _their_answer(message: turn.AssistantMessage) -> list[theirs.ModelResponsePart]:
     parts: list[theirs.ModelResponsePart] = []
     if message.text:
         parts.append(theirs.TextPart(message.text))
@@ -137,14 +125,14 @@ def _their_answer(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
     return parts
 
 
-def _arguments(call: ModelToolCall) -> str:
+def _arguments(call: turn.ModelToolCall) -> str:
     if call.arguments is not None:
         return json.dumps(call.arguments)
     # Servers take arguments apart when they fill in a model's template, so they get an object.
     return json.dumps({"not_json": call.raw[:RAW_SHOWN_CHARS]})
 
 
-def their_parameters(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
+def their_parameters(tools: Sequence[turn.ToolSpec]) -> ModelRequestParameters:
     """Write the tools as the library wants them."""
     return ModelRequestParameters(
         function_tools=[
@@ -158,7 +146,7 @@ def their_parameters(tools: Sequence[ToolSpec]) -> ModelRequestParameters:
     )
 
 
-def their_settings(entry: ModelEntry, request: ModelRequest) -> ModelSettings:
+def their_settings(entry: ModelEntry, request: turn.ModelRequest) -> ModelSettings:
     """Put the operator's settings and the agent's together; attempts are counted by us alone."""
     wanted: dict[str, JsonValue] = {
         **entry.settings,

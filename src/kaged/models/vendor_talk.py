@@ -15,19 +15,11 @@ from pydantic_ai.models import Model as TheirModel
 
 from kaged.base import Clock
 from kaged.config.localconfig import ModelEntry
+from kaged.models import turn
 from kaged.models.answer import TurnBuilder
 from kaged.models.errors import ModelRefused, ModelUnavailable
 from kaged.models.prices import counted, known_context_tokens, priced
 from kaged.models.retrying import AttemptEvent
-from kaged.models.turn import (
-    FinishReason,
-    ModelRequest,
-    ModelTurn,
-    TextDelta,
-    ThinkingDelta,
-    TurnFinished,
-    Usage,
-)
 from kaged.models.vendor_errors import model_error
 from kaged.models.vendor_layer import (
     open_model,
@@ -37,7 +29,7 @@ from kaged.models.vendor_layer import (
 )
 from kaged.models.wire import vendor_client
 
-_FINISHES: Final[dict[str, FinishReason]] = {
+_FINISHES: Final[dict[str, turn.FinishReason]] = {
     "stop": "stop",
     "length": "length",
     "content_filter": "content_filter",
@@ -58,7 +50,7 @@ class VendorTalk:
         self.known_tokens = known_context_tokens(vendor, name)
         self._model: TheirModel[Any] | None = None
 
-    async def ask(self, request: ModelRequest) -> AsyncGenerator[AttemptEvent]:
+    async def ask(self, request: turn.ModelRequest) -> AsyncGenerator[AttemptEvent]:
         """Ask once; leaving the iteration closes the connection.
 
         Raises:
@@ -68,7 +60,9 @@ class VendorTalk:
             async with AsyncExitStack() as stack, aclosing(self._ask(request, stack)) as events:
                 async for event in events:
                     yield event
-        except Exception as error:  # noqa: BLE001  # boundary: a library over what a server sent
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # boundary: a library over what a server sent
             failed = model_error(error, self._alias, self._entry.api_key)
             _log.info("model.failed", alias=self._alias, code=failed.code)
             # Without a cause: a traceback of it would show what was sent, key included.
@@ -79,7 +73,7 @@ class VendorTalk:
         await self._client.aclose()
 
     async def _ask(
-        self, request: ModelRequest, stack: AsyncExitStack
+        self, request: turn.ModelRequest, stack: AsyncExitStack
     ) -> AsyncGenerator[AttemptEvent]:
         if self._model is None:
             self._model = open_model(self._alias, self._entry, self._client)
@@ -103,7 +97,7 @@ class VendorTalk:
             piece = _take(event, answer)
             if piece is not None:
                 yield piece
-        yield TurnFinished(self._turn(answer, response.get()))
+        yield turn.TurnFinished(self._turn(answer, response.get()))
 
     def _patience_s(self, until_s: float) -> float:
         left_s = until_s - self._clock.monotonic_s()
@@ -111,7 +105,7 @@ class VendorTalk:
             raise TimeoutError
         return min(left_s, self._entry.idle_timeout_s)
 
-    def _turn(self, answer: TurnBuilder, response: theirs.ModelResponse) -> ModelTurn:
+    def _turn(self, answer: TurnBuilder, response: theirs.ModelResponse) -> turn.ModelTurn:
         message = answer.message()
         reason = response.finish_reason
         if reason == "error":
@@ -123,12 +117,12 @@ class VendorTalk:
         finish = _FINISHES.get(reason or "stop", "other")
         vendor, _, name = self._entry.model.partition(":")
         took = response.usage
-        usage = Usage(
+        usage = turn.Usage(
             counted(took.input_tokens),
             counted(took.output_tokens),
             counted(took.cache_read_tokens),
         )
-        return ModelTurn(
+        return turn.ModelTurn(
             message,
             priced(vendor, name, usage),
             # Some servers say `stop` when the model calls tools.
@@ -139,13 +133,13 @@ class VendorTalk:
 
 def _take(
     event: theirs.ModelResponseStreamEvent, answer: TurnBuilder
-) -> TextDelta | ThinkingDelta | None:
+) -> turn.TextDelta | turn.ThinkingDelta | None:
     if isinstance(event, theirs.PartStartEvent):
         part = event.part
         if isinstance(part, theirs.TextPart):
-            return TextDelta(answer.say(part.content)) if part.content else None
+            return turn.TextDelta(answer.say(part.content)) if part.content else None
         if isinstance(part, theirs.ThinkingPart):
-            return ThinkingDelta(answer.think(part.content)) if part.content else None
+            return turn.ThinkingDelta(answer.think(part.content)) if part.content else None
         if isinstance(part, theirs.ToolCallPart):
             answer.call(
                 event.index,
@@ -156,10 +150,10 @@ def _take(
     elif isinstance(event, theirs.PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, theirs.TextPartDelta):
-            return TextDelta(answer.say(delta.content_delta)) if delta.content_delta else None
+            return turn.TextDelta(answer.say(delta.content_delta)) if delta.content_delta else None
         if isinstance(delta, theirs.ThinkingPartDelta):
             said = delta.content_delta
-            return ThinkingDelta(answer.think(said)) if said else None
+            return turn.ThinkingDelta(answer.think(said)) if said else None
         if isinstance(delta, theirs.ToolCallPartDelta):
             answer.call(
                 event.index,

@@ -72,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._outbox: Outbox | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = False
+        self._broken = False  # by its framing: nothing that comes after can be understood
 
     async def attach(self, stdout: PipeEnd, stdin: PipeEnd) -> None:
         """Start talking on the peer's stdout and stdin.
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
-        return self._outbox is not None and not self._ended
+        return self._outbox is not None and not self._ended and not self._broken
 
     @property
     def open_calls(self) -> int:
@@ -195,17 +196,27 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the peer wrote."""
+        if self._broken:
+            return
         try:
             lines = self._framer.feed(data)
         except FramingError as error:
             self._backlog.extend(error.complete)
             self._catch_up()
-            self._owner.broke(error)
+            self._break_off(error)
             return
         if self._resting:
             self._backlog.extend(lines)
         else:
             self._work_off(iter(lines))
+
+    def _break_off(self, error: FramingError) -> None:
+        """Fail what is open now: no answer can come any more, however long somebody waits."""
+        self._broken = True
+        for call in self._calls.reset():
+            why = f"{self._name} broke off in its answer to {call.method}: {error.message}"
+            self._fail(call, PeerGone(why, fix=error.fix))
+        self._owner.broke(error)
 
     def _work_off(self, lines: Iterator[bytes]) -> None:
         for line in lines:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from kaged.base import JsonValue, KagedError
-    from kaged.wire.correlator import Ignored
-    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.base import JsonValue, KagedError
+from kaged.wire.correlator import Ignored
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 # Output we hold for a peer that is slow to read; four of the longest lines.
 WRITE_BUFFER_LIMIT_BYTES = 16 * 1024 * 1024

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.contexts import PluginContext as PluginContext
     from kaged.pipeline.contexts import PluginContextTable as PluginContextTable
     from kaged.pipeline.contexts import UserContext as UserContext
+    from kaged.pipeline.discards import DiscardedChange as DiscardedChange
     from kaged.pipeline.document import PipelineDocument as PipelineDocument
     from kaged.pipeline.document import parse_document as parse_document
     from kaged.pipeline.errors import PayloadSizeError as PayloadSizeError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kaged.pipeline.errors import PluginError as PluginError
     from kaged.pipeline.errors import PluginErrorModel as PluginErrorModel
     from kaged.pipeline.errors import PluginViolationError as PluginViolationError
-    from kaged.pipeline.merge import DiscardedChange as DiscardedChange
     from kaged.pipeline.merge import merge_extensions as merge_extensions
     from kaged.pipeline.modes import OnError as OnError
     from kaged.pipeline.modes import PluginMode as PluginMode
@@ -107,7 +107,8 @@ _HOMES = {
         "errors": (
             "PayloadSizeError PipelineNotReady PluginError PluginErrorModel PluginViolationError"
         ),
-        "merge": "DiscardedChange merge_extensions",
+        "discards": "DiscardedChange",
+        "merge": "merge_extensions",
         "modes": "OnError PluginMode",
         "payloads.base": "HttpHeaderPayload PluginPayload",
         "payloads.calls": (

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaged.base import KagedError
-from kaged.pipeline.chain import Accepted
-from kaged.pipeline.edits import accept_payload, apply_policy
+from kaged.pipeline.chain import Accepted, Chain
+from kaged.pipeline.discards import DiscardedChange
+from kaged.pipeline.edits import accept_payload, apply_policy, check_size, check_weight
 from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads.base import PluginPayload
+from kaged.pipeline.plan import Step
 from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
-
-if TYPE_CHECKING:
-    from kaged.pipeline.chain import Chain
-    from kaged.pipeline.plan import Step
 
 MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
 
@@ -30,6 +28,7 @@ def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted
         TierViolationError, KagedError: `pipeline_foreign_extensions`, `pipeline_foreign_payload`;
             an edit cannot be accepted; then
             nothing of the answer counts.
+        PayloadSizeError: its payload, custom slot or metadata is too large.
     """
     if answer is None:
         return None
@@ -40,26 +39,39 @@ def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted
     if not stated or stated == _ALLOW:
         return None
     accepted = Accepted()
+    if len(stated) > 1 or "modified_extensions" not in stated:
+        _accept_rest(step, chain, given, stated, accepted)
+    if "modified_extensions" in stated and step.may_edit and not accepted.denied:
+        own = chain.extensions
+        discarded: list[DiscardedChange] = []
+        edited = stated["modified_extensions"]
+        merged = merge_extensions(own, edited, step.rights, step.name, discarded)
+        if merged is not own and merged is not None and own is not None:
+            if merged.custom is not own.custom:
+                check_weight(merged.custom, "the custom slot of the answer")
+            accepted.extensions = merged
+        if discarded:
+            accepted.discarded = tuple(sorted(discarded, key=attrgetter("slot")))
+    return accepted
+
+
+def _accept_rest(
+    step: Step, chain: Chain, given: Any, stated: dict[str, Any], accepted: Accepted
+) -> None:
+    """Accept everything but extensions, as `accept_answer`."""
     if "continue_processing" in stated and _denies(step, stated["continue_processing"]):
         accepted.denied = True
         accepted.violation = _violation(step, stated.get("violation"))
         accepted.denial_metadata = stated.get("denial_metadata")
     if "metadata" in stated:
         accepted.metadata = _metadata(step, stated["metadata"])
+        check_weight(accepted.metadata, "the metadata of the answer")
     if "retry_delay_ms" in stated:
         accepted.retry_delay_ms = _retry_delay(step, stated["retry_delay_ms"])
-    if step.may_edit and not (accepted.denied and step.may_deny):
-        if "modified_extensions" in stated and not accepted.denied:
-            own, discarded = chain.extensions, []
-            edited = stated["modified_extensions"]
-            merged = merge_extensions(own, edited, step.rights, step.name, discarded)
-            if merged is not own:
-                accepted.extensions = merged
-            if discarded:
-                accepted.discarded = tuple(sorted(discarded, key=attrgetter("slot")))
-        if "modified_payload" in stated and stated["modified_payload"] is not None:
-            accepted.payload = _payload(step, chain, given, stated["modified_payload"])
-    return accepted
+    edited = stated.get("modified_payload")
+    if edited is not None and step.may_edit and not (accepted.denied and step.may_deny):
+        accepted.payload = _payload(step, chain, given, edited)
+        check_size(accepted.payload, "the payload of the answer")
 
 
 _ALLOW = {"continue_processing": True}

@@ -12,7 +12,7 @@ from kaged.pipeline.records import shorten
 if TYPE_CHECKING:
     from kaged.base import JsonObject
     from kaged.pipeline.chain import Chain, TraceEnd
-    from kaged.pipeline.merge import DiscardedChange
+    from kaged.pipeline.discards import DiscardedChange
     from kaged.pipeline.plan import Step
     from kaged.pipeline.records import PluginViolation
     from kaged.pipeline.slots import Extensions
@@ -31,8 +31,10 @@ class PipelineObserver(Protocol):
         """Called when a plugin denied a call, or would have."""
         ...
 
-    def plugin_failed(self, step: Step, code: str, reason: str, request_id: str) -> None:
-        """Called when a plugin failed or timed out."""
+    def plugin_failed(
+        self, step: Step, code: str, cause: str, reason: str, request_id: str
+    ) -> None:
+        """Called when a plugin failed or timed out; `cause` is the code of what went wrong."""
         ...
 
 
@@ -82,12 +84,15 @@ class PipelineAudit:
             )
         )
 
-    def plugin_failed(self, step: Step, code: str, reason: str, request_id: str) -> None:
+    def plugin_failed(
+        self, step: Step, code: str, cause: str, reason: str, request_id: str
+    ) -> None:
         """Write down that a plugin failed or took too long."""
         data: JsonObject = {
             "plugin": step.name,
             "hook": step.hook,
             "failure": code,
+            "cause": cause,
             "on_error": step.on_error.value,
             "detail": shorten(reason),
         }

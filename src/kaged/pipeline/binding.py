@@ -34,22 +34,29 @@ def bind_hook(plugin: object, plugin_name: str, hook: str) -> HookCall:
         HookNotBound: there is none, or it is not async, or it takes neither two parameters
             (payload, context) nor three (payload, context, extensions).
     """
+    which = f"hook {hook!r} of plugin {plugin_name!r}"
+    place = {"plugin": plugin_name, "hook": hook}
     method = _find(plugin, hook)
     if method is None:
         raise HookNotBound(
             f"plugin {plugin_name!r} has no method for hook {hook!r}",
             fix=f'add "async def {hook}(self, payload, context)" or @hook("{hook}")',
-            plugin=plugin_name,
-            hook=hook,
+            **place,
         )
     if not _is_async(method):
+        raise HookNotBound(f"{which} is not async", fix="write it with async def", **place)
+    try:
+        parameters = list(inspect.signature(method).parameters.values())
+    except (ValueError, TypeError) as error:
+        fix = "wrap it in an async def of your own"
+        raise HookNotBound(f"{which} has no signature", fix=fix, **place) from error
+    if len(parameters) > 3 or not _takes_call(parameters[:2]):
         raise HookNotBound(
-            f"hook {hook!r} of plugin {plugin_name!r} is not async",
-            fix="write it with async def",
-            plugin=plugin_name,
-            hook=hook,
+            f"{which} takes ({', '.join(str(parameter) for parameter in parameters)})",
+            fix="take (payload, context) or (payload, context, extensions)",
+            **place,
         )
-    return _bind(method, plugin_name, hook)
+    return _bind(method, parameters[2] if len(parameters) == 3 else None)
 
 
 def _find(plugin: object, hook: str) -> Callable[..., Any] | None:
@@ -76,31 +83,16 @@ def _is_async(method: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
-def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> HookCall:
-    """Return the one way in which a hook is called, whatever parameters its method takes."""
-    try:
-        parameters = list(inspect.signature(method).parameters.values())
-    except (ValueError, TypeError) as error:
-        raise HookNotBound(
-            f"hook {hook!r} of plugin {plugin_name!r} has no signature",
-            fix="wrap it in an async def of your own",
-            plugin=plugin_name,
-            hook=hook,
-        ) from error
-    first_two = parameters[:2]
-    takes_call = len(first_two) == 2 and (
+def _takes_call(first_two: list[inspect.Parameter]) -> bool:
+    """Return whether payload and context can be given by position."""
+    return len(first_two) == 2 and (
         all(parameter.kind in _POSITIONAL for parameter in first_two)
         or first_two[0].kind is inspect.Parameter.VAR_POSITIONAL
     )
-    if not takes_call or len(parameters) > 3:
-        raise HookNotBound(
-            f"hook {hook!r} of plugin {plugin_name!r} takes"
-            f" ({', '.join(str(parameter) for parameter in parameters)})",
-            fix="take (payload, context) or (payload, context, extensions)",
-            plugin=plugin_name,
-            hook=hook,
-        )
-    third = parameters[2] if len(parameters) == 3 else None
+
+
+def _bind(method: Callable[..., Any], third: inspect.Parameter | None) -> HookCall:
+    """Return the one way in which a hook is called, whatever parameters its method takes."""
     by_position = third is not None and third.kind in _POSITIONAL
     if by_position and inspect.iscoroutinefunction(method):
         return method

@@ -6,36 +6,34 @@ is started when the plugin is loaded, and again by the next call after it died.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 import kaged
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.installed import library_folders
 from kaged.cage import CageKind, CageRequest, HostMount, Spawner
-from kaged.kernel.net import parse_target
-from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 from kaged.peer import Connection, PeerProcess
 from kaged.pipeline.binding import HookCall, HookNotBound
+from kaged.pipeline.cage_reach import CageReach
+from kaged.pipeline.contexts import PluginContext
+from kaged.pipeline.errors import not_loaded
 from kaged.pipeline.kinds import StartedPlugin
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import decode_answer, encode_call
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.settings import PluginConfig
+from kaged.pipeline.slots import Extensions
+from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
-
-if TYPE_CHECKING:
-    from kaged.pipeline.contexts import PluginContext
-    from kaged.pipeline.results import PluginResult
-    from kaged.pipeline.settings import PluginConfig
-    from kaged.pipeline.slots import Extensions
-    from kaged.wire.correlator import Ignored
-    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 LOAD_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 3600.0
@@ -47,16 +45,10 @@ _ROOT = "/opt/kaged"
 _log = structlog.get_logger(__name__)
 
 
-class CageGrants(BaseModel):
+class CageGrants(CageReach):
     """What a caged plugin gets beside its code: nothing, unless it is written down here."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    read: list[str] = Field(default_factory=list)
-    write: list[str] = Field(default_factory=list)
-    net: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
-    memory_mb: int = Field(default=512, ge=64, le=65536)
 
 
 class CagedKind:
@@ -75,18 +67,12 @@ class CagedKind:
         options = dict(config.config or {})
         class_name = options.pop("class_name", None)
         if not isinstance(class_name, str) or "." not in class_name:
-            raise KagedError(
-                "kind caged needs config.class_name, a dotted class path",
-                code="pipeline_plugin_not_loaded",
-                key="config",
-            )
+            raise not_loaded("kind caged needs config.class_name, a dotted class path", "config")
         try:
             grants = CageGrants.model_validate(options.pop("cage", None) or {})
-            policy = _policy(grants)
+            policy = grants.policy(grants.env)
         except (ValidationError, KagedError) as error:
-            raise KagedError(
-                f"config.cage is wrong: {error}", code="pipeline_plugin_not_loaded", key="config"
-            ) from error
+            raise not_loaded(f"config.cage is wrong: {error}", "config") from error
         request = CageRequest(
             name=f"pipeline:{config.name}",
             policy=policy,
@@ -121,19 +107,15 @@ class CagedPlugin:
         self._hooks = frozenset(config.hooks)
         self._tasks = Tasks(f"pipeline {config.name}", self._task_failed)
         self._worker: PeerProcess | None = None
-        self._starting: Awaitable[PeerProcess] | None = None
+        self._starting: asyncio.Task[PeerProcess] | None = None
 
     async def open(self) -> None:
         """Start the first worker. Raises `pipeline_plugin_not_loaded`."""
         try:
             self._worker = await self._start_worker()
         except KagedError as error:
-            raise KagedError(
-                f"plugin {self._name!r} refused to start: {error.message}",
-                code="pipeline_plugin_not_loaded",
-                fix=error.fix,
-                key="config",
-            ) from error
+            message = f"plugin {self._name!r} refused to start: {error.message}"
+            raise not_loaded(message, "config", error.fix) from error
 
     def bind(self, hook: str) -> HookCall:
         """Return what to call for a hook; the worker has checked its method when it was loaded."""
@@ -153,7 +135,10 @@ class CagedPlugin:
     async def shutdown(self) -> None:
         """End the worker: ask, then signal."""
         worker, self._worker = self._worker, None
+        starting, self._starting = self._starting, None
         await self._tasks.close()
+        if starting is not None and not starting.cancelled() and starting.exception() is None:
+            worker = starting.result()  # started, and nobody waited for it any more
         if worker is not None:
             await worker.stop(("shutdown", {}), SHUTDOWN_TIMEOUT_S)
 
@@ -169,9 +154,13 @@ class CagedPlugin:
                 f"the worker did not take the call: {error.message}", code="plugin_worker_gone"
             ) from error
         finally:
-            if not answered and worker is self._worker and worker.connection.is_open:
-                # Given up on, by a timeout or the caller: is it slow, or stuck for everybody?
-                self._tasks.start(self._check(worker), "check")
+            if not answered and worker is self._worker:
+                if worker.connection.is_open:
+                    # Given up on, by a timeout or the caller: is it slow, or stuck for everybody?
+                    self._tasks.start(self._check(worker), "check")
+                else:
+                    self._worker = None
+                    self._tasks.start(worker.close(), "end")
         return answer
 
     async def _check(self, worker: PeerProcess) -> None:
@@ -190,17 +179,21 @@ class CagedPlugin:
         if worker is not None:
             self._worker = None
             await worker.close()
-        if self._starting is None:
-            self._starting = self._tasks.start(self._start_worker(), "start")
+        starting = self._starting
+        if starting is None:
+            starting = self._starting = self._tasks.start(self._start_worker(), "start")
         try:
-            self._worker = await self._starting
+            # Who waits may give up sooner than a worker starts; the next one finds it started.
+            started = await asyncio.shield(starting)
         except KagedError as error:
             raise KagedError(
                 f"no new worker: {error.message}", code="plugin_worker_gone"
             ) from error
         finally:
-            self._starting = None
-        return self._worker
+            if starting.done() and self._starting is starting:
+                self._starting = None
+        self._worker = started
+        return started
 
     async def _start_worker(self) -> PeerProcess:
         owner = _CagedOwner(self._name)
@@ -255,18 +248,6 @@ class _CagedOwner:
         _log.info("pipeline.worker_ended", plugin=self._name)
 
 
-def _policy(grants: CageGrants) -> CagePolicy:
-    return CagePolicy(
-        fs=(
-            *(FsGrant(path, FsMode.RO) for path in grants.read),
-            *(FsGrant(path, FsMode.RW) for path in grants.write),
-        ),
-        net=tuple(parse_target(target) for target in grants.net),
-        env=tuple(grants.env.items()),
-        limits=CageLimits(memory_mb=grants.memory_mb),
-    )
-
-
 def _host_mounts() -> tuple[HostMount, ...]:
     """Return our own package and the installed libraries: code, read-only."""
     package = Path(kaged.__file__).parent
@@ -284,23 +265,13 @@ def _plugin_mount(class_name: str) -> HostMount:
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError) as error:
-        raise KagedError(
-            f"package {top!r} cannot be found: {error}",
-            code="pipeline_plugin_not_loaded",
-            key="config",
-        ) from error
+        raise not_loaded(f"package {top!r} cannot be found: {error}", "config") from error
     if spec is None:
-        raise KagedError(
-            f"package {top!r} is not installed",
-            code="pipeline_plugin_not_loaded",
-            fix="install it, or put its folder into plugin_dirs",
-            key="config",
-        )
+        fix = "install it, or put its folder into plugin_dirs"
+        raise not_loaded(f"package {top!r} is not installed", "config", fix)
     folders = list(spec.submodule_search_locations or ())
     if folders:
         return HostMount(os.path.realpath(folders[0]), f"{_ROOT}/plugin/{top}")
     if spec.origin is None or not spec.origin.endswith(".py"):
-        raise KagedError(
-            f"{top!r} is not a plugin package", code="pipeline_plugin_not_loaded", key="config"
-        )
+        raise not_loaded(f"{top!r} is not a plugin package", "config")
     return HostMount(os.path.realpath(spec.origin), f"{_ROOT}/plugin/{top}.py")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from kaged.pipeline import slots
 from kaged.pipeline.isolation import (
     ReadOnlyDict,
     ReadOnlyList,
@@ -12,45 +14,20 @@ from kaged.pipeline.isolation import (
     model_dict,
     new_frozen,
     same_value,
+    set_model_dict,
 )
-from kaged.pipeline.slots import (
-    AgentExtension,
-    CompletionExtension,
-    ConversationContext,
-    DataPolicy,
-    DelegationExtension,
-    DelegationHop,
-    FrameworkExtension,
-    HttpExtension,
-    LLMExtension,
-    MCPExtension,
-    MetaExtension,
-    ObjectSecurityProfile,
-    PromptMetadata,
-    ProvenanceExtension,
-    RequestExtension,
-    ResourceMetadata,
-    RetentionPolicy,
-    SecurityExtension,
-    Slot,
-    SubjectExtension,
-    TokenUsage,
-    ToolMetadata,
-)
+from kaged.pipeline.tiers import Rights
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kaged.pipeline.tiers import Rights
-
-S = TypeVar("S", bound=Slot)
+S = TypeVar("S", bound=slots.Slot)
 
 _NO_TEXTS: frozenset[str] = frozenset()
+_new = object.__new__
 
 
-def copy_slot(slot: S) -> S:
+def copy_slot(slot: S, _rights: Rights | None = None) -> S:
     """Copy a slot so that the two share nothing that anybody could change."""
-    deep = DEEP_FIELDS.get(type(slot))
+    kind = type(slot)
+    deep = DEEP_FIELDS.get(kind)
     if deep is None:
         return freeze(slot)  # a subclass of the host's own making
     values = model_dict(slot).copy()
@@ -58,7 +35,26 @@ def copy_slot(slot: S) -> S:
         value = values[name]
         if value is not None:
             values[name] = read_only(value)
-    return new_frozen(type(slot), values)
+    twin = _new(kind)
+    set_model_dict(twin, values)
+    return twin
+
+
+def copy_agent(agent: slots.AgentExtension, rights: Rights) -> slots.AgentExtension | None:
+    """Copy the agent slot, for those who may see it."""
+    return copy_slot(agent) if rights.agent else None
+
+
+def copy_http(http: slots.HttpExtension, rights: Rights) -> slots.HttpExtension | None:
+    """Copy the HTTP slot, for those who may see headers."""
+    return copy_slot(http) if rights.headers else None
+
+
+def copy_delegation(
+    delegation: slots.DelegationExtension, rights: Rights
+) -> slots.DelegationExtension | None:
+    """Copy the delegation slot, for those who may see it."""
+    return copy_slot(delegation) if rights.delegation else None
 
 
 def copy_custom(custom: Any, _rights: Rights) -> Any:
@@ -66,20 +62,22 @@ def copy_custom(custom: Any, _rights: Rights) -> Any:
     return isolate(custom)
 
 
-def subject_as_shown(foreign: object, subject: SubjectExtension | None, rights: Rights) -> bool:
+def subject_as_shown(
+    foreign: object, subject: slots.SubjectExtension | None, rights: Rights
+) -> bool:
     """Return whether `foreign` equals what a holder of `rights` sees of `subject`."""
     if subject is None or not rights.subject:
         return foreign is None
     return same_value(foreign, _visible_subject(subject, rights))
 
 
-def visible_security(security: SecurityExtension, rights: Rights) -> SecurityExtension:
+def visible_security(security: slots.SecurityExtension, rights: Rights) -> slots.SecurityExtension:
     """Copy the security slot without the parts that `rights` does not show."""
     subject = security.subject
     if subject is not None:
         subject = _visible_subject(subject, rights) if rights.subject else None
     return new_frozen(
-        SecurityExtension,
+        slots.SecurityExtension,
         {
             "labels": security.labels if rights.labels else _NO_TEXTS,
             "classification": security.classification,
@@ -90,9 +88,9 @@ def visible_security(security: SecurityExtension, rights: Rights) -> SecurityExt
     )
 
 
-def _visible_subject(subject: SubjectExtension, rights: Rights) -> SubjectExtension:
+def _visible_subject(subject: slots.SubjectExtension, rights: Rights) -> slots.SubjectExtension:
     return new_frozen(
-        SubjectExtension,
+        slots.SubjectExtension,
         {
             "id": subject.id,
             "type": subject.type,
@@ -104,39 +102,43 @@ def _visible_subject(subject: SubjectExtension, rights: Rights) -> SubjectExtens
     )
 
 
-def _copy_table(table: Mapping[str, Slot]) -> ReadOnlyDict:
-    return ReadOnlyDict({name: copy_slot(entry) for name, entry in table.items()})
+def _copy_table(table: Mapping[str, slots.Slot]) -> ReadOnlyDict:
+    return ReadOnlyDict([(name, copy_slot(entry)) for name, entry in table.items()])
 
 
-def _copy_chain(chain: tuple[DelegationHop, ...]) -> tuple[DelegationHop, ...]:
+def _copy_chain(chain: tuple[slots.DelegationHop, ...]) -> tuple[slots.DelegationHop, ...]:
     return tuple([copy_slot(hop) for hop in chain])
 
 
-DEEP_FIELDS: dict[type[Slot], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
-    RequestExtension: (),
-    AgentExtension: (("conversation", copy_slot),),
-    ConversationContext: (("history", freeze), ("topics", ReadOnlyList)),
-    HttpExtension: (("headers", ReadOnlyDict),),
-    SubjectExtension: (("claims", ReadOnlyDict),),
-    ObjectSecurityProfile: (("permissions", ReadOnlyList), ("data_scope", ReadOnlyList)),
-    DataPolicy: (
+DEEP_FIELDS: dict[type[slots.Slot], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
+    slots.RequestExtension: (),
+    slots.AgentExtension: (("conversation", copy_slot),),
+    slots.ConversationContext: (("history", freeze), ("topics", ReadOnlyList)),
+    slots.HttpExtension: (("headers", ReadOnlyDict),),
+    slots.SubjectExtension: (("claims", ReadOnlyDict),),
+    slots.ObjectSecurityProfile: (("permissions", ReadOnlyList), ("data_scope", ReadOnlyList)),
+    slots.DataPolicy: (
         ("apply_labels", ReadOnlyList),
         ("allowed_actions", ReadOnlyList),
         ("denied_actions", ReadOnlyList),
         ("retention", copy_slot),
     ),
-    RetentionPolicy: (),
-    DelegationExtension: (("chain", _copy_chain),),
-    DelegationHop: (),
-    MCPExtension: (("tool", copy_slot), ("resource", copy_slot), ("prompt", copy_slot)),
-    ToolMetadata: (("input_schema", freeze), ("output_schema", freeze), ("annotations", freeze)),
-    ResourceMetadata: (("annotations", freeze),),
-    PromptMetadata: (("arguments", freeze), ("annotations", freeze)),
-    CompletionExtension: (("tokens", copy_slot),),
-    TokenUsage: (),
-    ProvenanceExtension: (),
-    LLMExtension: (("capabilities", ReadOnlyList),),
-    FrameworkExtension: (("metadata", freeze),),
-    MetaExtension: (("properties", ReadOnlyDict),),
+    slots.RetentionPolicy: (),
+    slots.DelegationExtension: (("chain", _copy_chain),),
+    slots.DelegationHop: (),
+    slots.MCPExtension: (("tool", copy_slot), ("resource", copy_slot), ("prompt", copy_slot)),
+    slots.ToolMetadata: (
+        ("input_schema", freeze),
+        ("output_schema", freeze),
+        ("annotations", freeze),
+    ),
+    slots.ResourceMetadata: (("annotations", freeze),),
+    slots.PromptMetadata: (("arguments", freeze), ("annotations", freeze)),
+    slots.CompletionExtension: (("tokens", copy_slot),),
+    slots.TokenUsage: (),
+    slots.ProvenanceExtension: (),
+    slots.LLMExtension: (("capabilities", ReadOnlyList),),
+    slots.FrameworkExtension: (("metadata", freeze),),
+    slots.MetaExtension: (("properties", ReadOnlyDict),),
 }
 """For each slot model, the fields that hold containers or models, and how each is copied."""

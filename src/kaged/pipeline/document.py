@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kaged.base import KagedError
 from kaged.config.nodes import Node, to_json
 from kaged.config.problems import Mark, Problem, Severity, format_key_path, show_value
 from kaged.config.yamldoc import parse_yaml
@@ -85,14 +86,14 @@ def parse_document(
     reader = _DocumentReader(file)
     if len(text) > MAX_FILE_CHARS:
         reader.note(None, "", f"the file is longer than {MAX_FILE_CHARS} characters", "split it")
-        return PipelineDocument(file, (), tuple(reader.problems), None)
+        return reader.document()
     rendered = _render(text, reader, os.environ if environ is None else environ)
     parsed = parse_yaml(rendered, file)
     if any(problem.code == "empty_document" for problem in parsed.problems):
-        return PipelineDocument(file, (), tuple(reader.problems), frozenset())
+        return reader.document(hooks=frozenset())
     reader.problems.extend(parsed.problems)
     if parsed.node is None:
-        return PipelineDocument(file, (), tuple(reader.problems), None)
+        return reader.document()
     return reader.read(parsed.node)
 
 
@@ -111,6 +112,7 @@ class _DocumentReader:
         message: str,
         fix: str = "",
         severity: Severity = Severity.ERROR,
+        code: str = "pipeline_invalid",
     ) -> None:
         self.problems.append(
             Problem(
@@ -121,16 +123,16 @@ class _DocumentReader:
                 message=message,
                 fix=fix,
                 severity=severity,
-                code="pipeline_invalid",
+                code=code,
             )
         )
 
     def read(self, root: Node) -> PipelineDocument:
         if root.value is None:
-            return PipelineDocument(self._file, (), tuple(self.problems), frozenset())
+            return self.document(hooks=frozenset())
         if not isinstance(root.value, Mapping):
             self.note(root.mark, "", "the file is not a map", "begin it with plugins:")
-            return PipelineDocument(self._file, (), tuple(self.problems), None)
+            return self.document()
         known = {"plugins", "plugin_dirs", *_IGNORED_KEYS}
         self._warn_of_unknown(root, known, ())
         plugins = root.child("plugins")
@@ -140,7 +142,7 @@ class _DocumentReader:
                 self.note(
                     plugins.mark, "plugins", "is not a list", "begin each plugin with '- name'"
                 )
-                return PipelineDocument(self._file, (), tuple(self.problems), None)
+                return self.document()
             if len(plugins.value) > MAX_PLUGINS:
                 self.note(plugins.mark, "plugins", f"more than {MAX_PLUGINS} plugins")
             for index, node in enumerate(plugins.value[:MAX_PLUGINS]):
@@ -148,14 +150,15 @@ class _DocumentReader:
                 if entry is not None:
                     entries.append(entry)
         self._refuse_twins(entries)
-        plugin_dirs = self._plugin_dirs(root)
-        return PipelineDocument(
-            self._file,
-            tuple(entries),
-            tuple(self.problems),
-            frozenset(self._hooks),
-            plugin_dirs,
-        )
+        return self.document(tuple(entries), frozenset(self._hooks), self._plugin_dirs(root))
+
+    def document(
+        self,
+        entries: tuple[PluginEntry, ...] = (),
+        hooks: frozenset[str] | None = None,
+        plugin_dirs: tuple[str, ...] = (),
+    ) -> PipelineDocument:
+        return PipelineDocument(self._file, entries, tuple(self.problems), hooks, plugin_dirs)
 
     def _entry(self, index: int, node: Node) -> PluginEntry | None:
         path = format_key_path(("plugins", index))
@@ -250,7 +253,10 @@ class _DocumentReader:
             message = item["msg"].removeprefix("Value error, ")
             if isinstance(name, str):
                 message = f"plugin {name!r}: {message}"
-            self.note(mark, format_key_path(("plugins", index, *item["loc"])), message)
+            cause = getattr(item.get("ctx", {}).get("error"), "__cause__", None)
+            code = cause.code if isinstance(cause, KagedError) else "pipeline_invalid"
+            path = format_key_path(("plugins", index, *item["loc"]))
+            self.note(mark, path, message, code=code)
 
     def _refuse_twins(self, entries: list[PluginEntry]) -> None:
         seen: dict[str, int] = {}

@@ -95,13 +95,17 @@ def resolve_policy(
     return policy
 
 
-def check_size(payload: Any) -> None:
-    """Refuse a payload beyond the limit; plain texts and numbers are weighed without copying.
+def check_size(payload: Any, what: str = "the payload") -> None:
+    """Refuse a payload beyond the limit. Raises PayloadSizeError."""
+    check_weight(getattr(payload, "args", None) or getattr(payload, "result", None), what)
+
+
+def check_weight(content: Any, what: str) -> None:
+    """Refuse content beyond the limit; plain texts and numbers are weighed without copying.
 
     Raises:
-        PayloadSizeError: it is too large.
+        PayloadSizeError: it is too large; `what` names it in the message.
     """
-    content = getattr(payload, "args", None) or getattr(payload, "result", None)
     if not content:
         return
     weight = 0
@@ -112,7 +116,7 @@ def check_size(payload: Any) -> None:
             weight += len(str(value))
         if weight > MAX_PAYLOAD_CHARS:
             raise PayloadSizeError(
-                f"the payload is longer than {MAX_PAYLOAD_CHARS} characters",
+                f"{what} is longer than {MAX_PAYLOAD_CHARS} characters",
                 fix="pass a reference instead of the content",
             )
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from kaged.base import KagedError
-from kaged.pipeline.records import DenialOutcome, sanitize_denial_metadata
+from kaged.base.foreign import describe_error
+from kaged.pipeline.records import (
+    ControlExecutionRecord,
+    DenialOutcome,
+    PluginViolation,
+    sanitize_denial_metadata,
+)
 from kaged.pipeline.shapes import PlainRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kaged.pipeline.records import ControlExecutionRecord, PluginViolation
 
 MCP_INTERNAL_ERROR = -32603
 
@@ -94,6 +96,13 @@ class PipelineNotReady(KagedError):
     code = "pipeline_not_ready"
 
 
+def not_loaded(message: str, key: str, fix: str | None = None) -> KagedError:
+    """Return the error for a plugin that cannot be loaded; `key` of its entry is at fault."""
+    return KagedError(message, code="pipeline_plugin_not_loaded", fix=fix, key=key)
+
+
 def convert_exception_to_error(exception: BaseException, plugin_name: str) -> PluginErrorModel:
     """Describe an exception as data."""
-    return PluginErrorModel(message=repr(exception), plugin_name=plugin_name)
+    return PluginErrorModel(
+        message=describe_error(exception, as_repr=True), plugin_name=plugin_name
+    )

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kaged.base import Clock, Ids
 from kaged.config.problems import Problem, Severity
+from kaged.pipeline.kinds import PluginKind
 from kaged.pipeline.pipeline import Pipeline
-from kaged.pipeline.tiers import SLOT_POLICIES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kaged.base import Clock, Ids
-    from kaged.pipeline.kinds import PluginKind
-    from kaged.pipeline.plan import Step
-    from kaged.pipeline.tiers import Rights
+from kaged.pipeline.plan import Step
+from kaged.pipeline.tiers import SLOT_POLICIES, Rights
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.pipeline.binding import HookCall, HookNotBound
+from kaged.pipeline.contexts import PluginContext
+from kaged.pipeline.errors import not_loaded
 from kaged.pipeline.kinds import StartedPlugin
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import decode_answer, encode_call
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
-
-if TYPE_CHECKING:
-    from kaged.pipeline.contexts import PluginContext
-    from kaged.pipeline.results import PluginResult
-    from kaged.pipeline.settings import PluginConfig
 
 GET_CONFIG = "get_plugin_config"
 INVOKE = "invoke_hook"
@@ -52,17 +51,15 @@ class ExternalKind:
     async def start(self, config: PluginConfig) -> StartedPlugin:
         """Connect and ask whether the server has this plugin.
 
-        Raises `pipeline_plugin_not_loaded`.
+        Raises `mcp_server_invalid` for a table that makes no sense, `pipeline_plugin_not_loaded`.
         """
         try:
             session = await self._connect(config.name, config.mcp or {})
         except KagedError as error:
-            raise KagedError(
-                f"plugin {config.name!r}: its MCP server cannot be reached: {error.message}",
-                code="pipeline_plugin_not_loaded",
-                fix=error.fix,
-                key="mcp",
-            ) from error
+            message = f"plugin {config.name!r}: its MCP server cannot be reached: {error.message}"
+            if error.code == "mcp_server_invalid":  # the file is wrong, not the server
+                raise KagedError(message, code=error.code, fix=error.fix, key="mcp") from error
+            raise not_loaded(message, "mcp", error.fix) from error
         plugin = ExternalPlugin(session, config)
         try:
             await plugin.check()
@@ -89,18 +86,11 @@ class ExternalPlugin:
         try:
             known = await self._session.call_tool(GET_CONFIG, {"name": self._name})
         except KagedError as error:
-            raise KagedError(
-                f"plugin {self._name!r}: its MCP server does not serve plugins: {error.message}",
-                code="pipeline_plugin_not_loaded",
-                key="mcp",
-            ) from error
+            message = f"plugin {self._name!r}: its MCP server does not serve plugins"
+            raise not_loaded(f"{message}: {error.message}", "mcp") from error
         if not isinstance(known, dict):
-            raise KagedError(
-                f"plugin {self._name!r} is not known to its MCP server",
-                code="pipeline_plugin_not_loaded",
-                fix="name it as the server does",
-                key="name",
-            )
+            message = f"plugin {self._name!r} is not known to its MCP server"
+            raise not_loaded(message, "name", "name it as the server does")
         hooks = known.get("hooks")
         if isinstance(hooks, list):
             self._offered = frozenset(str(hook) for hook in hooks)

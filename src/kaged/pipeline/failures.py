@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
+from kaged.base.error_codes import ERROR_CODES
+from kaged.base.foreign import bounded, describe_error
 from kaged.pipeline.chain import Chain, make_record
 from kaged.pipeline.errors import PluginError, PluginErrorModel, PluginViolationError
 from kaged.pipeline.hook_call import HookTimedOut
 from kaged.pipeline.isolation import exact_text
 from kaged.pipeline.modes import OnError, PluginMode
-from kaged.pipeline.records import ControlExecutionStatus, PluginViolation, nanoseconds, shown
+from kaged.pipeline.records import ControlExecutionStatus, PluginViolation, nanoseconds
 
 if TYPE_CHECKING:
     from kaged.pipeline.auditing import PipelineObserver
@@ -30,7 +32,9 @@ def record_failure(
     """
     duration_ns = nanoseconds(duration_s)
     request_id = chain.global_context.request_id
-    if isinstance(error, PluginViolationError):
+    # By its class: what an object says of its class may be code of the plugin.
+    if issubclass(type(error), PluginViolationError):
+        assert isinstance(error, PluginViolationError)
         denial = _own_violation(step, error)
         violation = denial.violation
         record = make_record(
@@ -48,8 +52,8 @@ def record_failure(
         if observer is not None:
             observer.call_denied(step, violation, request_id)
         return denial
-    timed_out = isinstance(error, HookTimedOut)
-    reason = error.message if isinstance(error, KagedError) else shown(error)
+    timed_out = issubclass(type(error), HookTimedOut)
+    reason = _reason(error)
     code = "plugin_timeout" if timed_out else "plugin_error"
     ends_call = step.on_error is OnError.FAIL
     record = make_record(
@@ -65,8 +69,29 @@ def record_failure(
     if step.on_error is OnError.DISABLE:
         step.switch.off = True
     if observer is not None:
-        observer.plugin_failed(step, code, reason, request_id)
+        observer.plugin_failed(step, code, _cause(error), reason, request_id)
     return PluginError(PluginErrorModel(reason, step.name, code)) if ends_call else None
+
+
+def _cause(error: BaseException) -> str:
+    """Return the code of an error of ours; everything else is the plugin's own doing."""
+    try:
+        code = error.code if isinstance(error, KagedError) else None
+    except BaseException:  # noqa: BLE001 - boundary: a subclass of the plugin's may compute its code
+        code = None
+    return code if type(code) is str and code in ERROR_CODES else "plugin_raised"
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a plugin failed: the message of our own error, else what foreign code raised."""
+    if issubclass(type(error), KagedError):
+        try:
+            message = exact_text(getattr(error, "message", None))
+        except BaseException:  # noqa: BLE001 - boundary: it may be a class of the plugin's own
+            message = None
+        if message is not None:
+            return bounded(message)
+    return describe_error(error, as_repr=True)
 
 
 def _own_violation(step: Step, error: PluginViolationError) -> PluginViolationError:
@@ -76,11 +101,11 @@ def _own_violation(step: Step, error: PluginViolationError) -> PluginViolationEr
         own = None
         if isinstance(violation, PluginViolation):
             own = PluginViolation.for_host(violation, step.name)
-        message = exact_text(error.message)
-    except Exception:  # noqa: BLE001 - boundary: reading runs code of the plugin's own classes
+        message = bounded(exact_text(error.message) or "")
+    except BaseException:  # noqa: BLE001 - boundary: reading runs code of the plugin's own classes
         own, message = None, None
     if type(error) is not PluginViolationError:
-        return PluginViolationError(message or shown(error), own)
+        return PluginViolationError(message or describe_error(error, as_repr=True), own)
     error.violation = own
-    error.message = message or shown(error)
+    error.message = message or describe_error(error, as_repr=True)
     return error

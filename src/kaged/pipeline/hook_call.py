@@ -1,4 +1,4 @@
-"""`call_hook`: run one hook to its end, under its timeout, without trusting it to end.
+"""Run one hook to its end, under its timeout, without trusting it to end.
 
 A hook runs in a copy of the caller's context, so that a ContextVar that it sets stays with it, and
 it is left behind when it swallows its cancellation. The standard library offers both with a task
@@ -20,7 +20,7 @@ import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, NamedTuple
 
 from kaged.base import KagedError, Tasks
 
@@ -34,8 +34,53 @@ class HookTimedOut(KagedError):
     code = "plugin_timeout"
 
 
-async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background: Tasks) -> Any:
-    """Run a hook that has not started and return its answer.
+def running_task() -> asyncio.Task[Any]:
+    """Return the task that runs."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def start_hook(hook: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> tuple[bool, Any]:
+    """Run a hook that has not started, in `task`, which runs, up to its first suspension.
+
+    Return True and its answer, or False and what `finish_hook` needs to go on with it.
+
+    What the hook raises is raised, whatever its class; a panic of a Rust library or an interrupt
+    is no `Exception`.
+
+    Raises:
+        KagedError: `plugin_cancelled`; it ended by a cancellation that nobody else asked for.
+    """
+    requested = task.cancelling()
+    scope = copy_context()
+    try:
+        waiting = scope.run(hook.send, None)
+    except StopIteration as done:
+        if task.cancelling() == requested:
+            return True, done.value
+    except asyncio.CancelledError as error:
+        if task.cancelling() == requested:
+            raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
+    except BaseException:
+        if task.cancelling() == requested:
+            raise
+    else:
+        if task.cancelling() == requested:
+            return False, _Suspended(scope, waiting)
+    # Nothing but the hook has run in between, so the cancellation is its doing.
+    _close(hook, scope)
+    return False, _CancelledCaller(requested)
+
+
+async def finish_hook(
+    hook: Coroutine[Any, Any, Any],
+    task: asyncio.Task[Any],
+    rest: Any,
+    timeout_s: float,
+    background: Tasks,
+) -> Any:
+    """Wait for a hook that `start_hook` has not finished, and return its answer.
 
     A hook that still waits after its timeout is cancelled; `background` lets it clean up.
 
@@ -44,40 +89,34 @@ async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background
         KagedError: `plugin_cancelled`; it ended by a cancellation that nobody else asked for.
         CancelledError: the caller was cancelled, whatever the hook made of that.
     """
-    task = asyncio.current_task()
-    assert task is not None
-    requested = task.cancelling()
-    scope = copy_context()
-    try:
-        waiting = scope.run(hook.send, None)
-    except StopIteration as done:
-        if task.cancelling() == requested:
-            return done.value
-    except (Exception, SystemExit, GeneratorExit):
-        if task.cancelling() == requested:
-            raise
-    except asyncio.CancelledError as error:
-        if task.cancelling() == requested:
-            raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
-    else:
-        if task.cancelling() == requested:
-            return await _wait(hook, scope, waiting, timeout_s, background)
-    # Nothing but the hook has run in between, so the cancellation is its doing.
-    _close(hook, scope)
-    await _take_back_cancellation(task, requested)
+    if type(rest) is _Suspended:
+        return await _wait(hook, task, rest.scope, rest.waiting, timeout_s, background)
+    await _take_back_cancellation(task, rest.requested)
     raise KagedError("the hook cancelled the task that it runs in", code="plugin_cancelled")
+
+
+class _Suspended(NamedTuple):
+    """A hook that waits for something, and the context that it runs in."""
+
+    scope: Context
+    waiting: Any
+
+
+class _CancelledCaller(NamedTuple):
+    """A hook that cancelled its caller's task, with the cancellations asked for before."""
+
+    requested: int
 
 
 async def _wait(
     hook: Coroutine[Any, Any, Any],
+    task: asyncio.Task[Any],
     scope: Context,
     waiting: Any,
     timeout_s: float,
     background: Tasks,
 ) -> Any:
-    """Wait for a hook that has suspended, as `call_hook`."""
-    task = asyncio.current_task()
-    assert task is not None
+    """Wait for a hook that has suspended, as `finish_hook`."""
     requested = task.cancelling()
     timer = asyncio.timeout(timeout_s)
     answer: Any = None
@@ -96,13 +135,13 @@ async def _wait(
             answer = await _resume(hook, scope, waiting, may_go_on)
     except _StillWaiting as still:
         background.start(_clean_up(hook, scope, still.waiting), "hook-cleanup")
-    except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as raised:  # noqa: BLE001 - judged below
+    except BaseException as raised:  # noqa: BLE001 - judged below
         error = raised
     if task.cancelling() > requested:
         raise asyncio.CancelledError  # the caller's own, also when the hook swallowed it
     if timer.expired():
         raise HookTimedOut(f"exceeded {timeout_s:g}s timeout")
-    if isinstance(error, asyncio.CancelledError):
+    if error is not None and issubclass(type(error), asyncio.CancelledError):
         raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
     if error is not None:
         raise error
@@ -140,7 +179,9 @@ async def _clean_up(hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any
     try:
         async with asyncio.timeout(CLEANUP_GRACE_S):
             await _resume(hook, scope, waiting, lambda: task.cancelling() == 0)
-    except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - boundary: nobody waits for this
+    except asyncio.CancelledError:
+        raise
+    except BaseException:  # noqa: BLE001 - boundary: nobody waits for this
         return
     finally:
         _close(hook, scope)
@@ -157,7 +198,7 @@ class _StillWaiting(Exception):
 def _close(hook: Coroutine[Any, Any, Any], scope: Context) -> None:
     try:
         scope.run(hook.close)
-    except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - boundary: it will not even close
+    except BaseException:  # noqa: BLE001 - boundary: it will not even close
         return
 
 

@@ -10,20 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.decision import Decision
+from kaged.kernel.describe import Sentence, describe_policy_refusal
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.origin import fill_slots
+from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST
-from kaged.pipeline.payloads.calls import (
-    AgentPostInvokePayload,
-    AgentPreInvokePayload,
-    PromptPosthookPayload,
-    PromptPrehookPayload,
-    ResourcePostFetchPayload,
-    ResourcePreFetchPayload,
-    ToolPostInvokePayload,
-    ToolPreInvokePayload,
-)
 from kaged.pipeline.slots import MCPExtension, PromptMetadata, ResourceMetadata, ToolMetadata
 
 if TYPE_CHECKING:
@@ -44,7 +36,8 @@ class HookOutcome:
     """What came out on the other side of one hook.
 
     `payload` is what to go on with. `changed_by` names the plugins that changed it, oldest first:
-    a changed tool call is to be decided again. `violation` is the denier's own words.
+    a changed tool call is to be decided again. `violation` is the denier's own words. `denied_by`
+    and `refusal` say who refused and why, for the caller; both are None unless somebody did.
     """
 
     decision: Decision
@@ -52,6 +45,8 @@ class HookOutcome:
     changed_by: tuple[str, ...] = ()
     violation: PluginViolation | None = None
     retry_delay_ms: int = 0
+    denied_by: str | None = None
+    refusal: Sentence | None = None
 
     @property
     def changed(self) -> bool:
@@ -89,42 +84,42 @@ class HookedCall:
 
     async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> HookOutcome:
         """Run `tool_pre_invoke`; returns the call to make, which may be another than asked for."""
-        payload = ToolPreInvokePayload.model_validate(
+        payload = calls.ToolPreInvokePayload.model_validate(
             {"name": name, "args": args, "headers": self._headers()}, context={HOST: True}
         )
         return await self._pass("tool_pre_invoke", payload, MCPExtension(tool=tool))
 
     async def after_tool(self, name: str, result: Any, tool: ToolMetadata) -> HookOutcome:
         """Run `tool_post_invoke`; returns the result to hand on."""
-        payload = ToolPostInvokePayload(name=name, result=result)
+        payload = calls.ToolPostInvokePayload(name=name, result=result)
         return await self._pass("tool_post_invoke", payload, MCPExtension(tool=tool))
 
     async def before_prompt(
         self, prompt_id: str, args: dict[str, str], prompt: PromptMetadata
     ) -> HookOutcome:
         """Run `prompt_pre_fetch`."""
-        payload = PromptPrehookPayload(prompt_id=prompt_id, args=args)
+        payload = calls.PromptPrehookPayload(prompt_id=prompt_id, args=args)
         return await self._pass("prompt_pre_fetch", payload, MCPExtension(prompt=prompt))
 
     async def after_prompt(
         self, prompt_id: str, result: Any, prompt: PromptMetadata
     ) -> HookOutcome:
         """Run `prompt_post_fetch`."""
-        payload = PromptPosthookPayload(prompt_id=prompt_id, result=result)
+        payload = calls.PromptPosthookPayload(prompt_id=prompt_id, result=result)
         return await self._pass("prompt_post_fetch", payload, MCPExtension(prompt=prompt))
 
     async def before_resource(
         self, uri: str, metadata: dict[str, Any], resource: ResourceMetadata
     ) -> HookOutcome:
         """Run `resource_pre_fetch`."""
-        payload = ResourcePreFetchPayload(uri=uri, metadata=metadata)
+        payload = calls.ResourcePreFetchPayload(uri=uri, metadata=metadata)
         return await self._pass("resource_pre_fetch", payload, MCPExtension(resource=resource))
 
     async def after_resource(
         self, uri: str, content: Any, resource: ResourceMetadata
     ) -> HookOutcome:
         """Run `resource_post_fetch`."""
-        payload = ResourcePostFetchPayload(uri=uri, content=content)
+        payload = calls.ResourcePostFetchPayload(uri=uri, content=content)
         return await self._pass("resource_post_fetch", payload, MCPExtension(resource=resource))
 
     async def before_agent(
@@ -138,7 +133,7 @@ class HookedCall:
         parameters: dict[str, Any] | None = None,
     ) -> HookOutcome:
         """Run `agent_pre_invoke`."""
-        payload = AgentPreInvokePayload.model_validate(
+        payload = calls.AgentPreInvokePayload.model_validate(
             {
                 "agent_id": agent_id,
                 "messages": messages,
@@ -156,7 +151,7 @@ class HookedCall:
         self, agent_id: str, messages: list[Any], tool_calls: list[dict[str, Any]] | None = None
     ) -> HookOutcome:
         """Run `agent_post_invoke`."""
-        payload = AgentPostInvokePayload(
+        payload = calls.AgentPostInvokePayload(
             agent_id=agent_id, messages=messages, tool_calls=tool_calls
         )
         return await self._pass("agent_post_invoke", payload)
@@ -198,10 +193,13 @@ class HookedCall:
         except PluginViolationError as error:
             # A plugin that raises its refusal refuses as much as one that returns it.
             denier = error.executions[-1].plugin_name if error.executions else "a plugin"
+            decision, refusal = _denied(hook, denier, error.violation, error.message)
             return HookOutcome(
-                _denied(hook, denier, error.violation, error.message),
+                decision,
                 payload,
                 violation=error.violation,
+                denied_by=denier,
+                refusal=refusal,
             )
         self._extensions = result.modified_extensions or extensions
         if contexts is not None:
@@ -210,12 +208,17 @@ class HookedCall:
             return HookOutcome(_ALLOWED, payload, retry_delay_ms=result.retry_delay_ms)
         records = result.executions
         denier = next((r.plugin_name for r in records if not r.effective_allow), None)
+        decision, refusal = _ALLOWED, None
+        if denier is not None:
+            decision, refusal = _denied(hook, denier, result.violation)
         return HookOutcome(
-            decision=_ALLOWED if denier is None else _denied(hook, denier, result.violation),
+            decision=decision,
             payload=result.modified_payload or payload,
             changed_by=tuple(r.plugin_name for r in records if r.payload_modified),
             violation=result.violation,
             retry_delay_ms=result.retry_delay_ms,
+            denied_by=denier,
+            refusal=refusal,
         )
 
     def _filled(
@@ -236,10 +239,8 @@ class HookedCall:
 
 def _denied(
     hook: str, plugin: str, violation: PluginViolation | None, message: str = ""
-) -> Decision:
-    detail = (message or "no reason given") if violation is None else violation.reason
-    return Decision.deny(
-        "pipeline",
-        f"{hook}: {plugin}: {detail}",
-        f"ask the operator of this daemon about the policy {plugin}",
-    )
+) -> tuple[Decision, Sentence]:
+    reason = (message or "no reason given") if violation is None else violation.reason
+    remedy = f"ask the operator of this daemon about the policy {plugin}"
+    decision = Decision.deny("pipeline", f"{hook}: {plugin}: {reason}", remedy)
+    return decision, describe_policy_refusal(plugin, reason, remedy)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from kaged.base import KagedError
-from kaged.pipeline.binding import HookCall, bind_hook
+from kaged.base.foreign import describe_error, run_apart
+from kaged.pipeline.binding import HookCall, HookNotBound, bind_hook
 from kaged.pipeline.cpex_compat import install_cpex_compat
+from kaged.pipeline.errors import not_loaded
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.settings import PluginConfig
 
@@ -69,17 +71,21 @@ class TrustedClass:
         """Import, construct and initialise the class. Raises `pipeline_plugin_not_loaded`."""
         plugin_class = load_class(config.kind)
         try:
-            # A deep copy: nothing the plugin does to its configuration reaches the host's.
-            plugin = plugin_class(config.model_copy(deep=True))
-            await plugin.initialize()
-        except Exception as error:
+            plugin = await run_apart(_begin(plugin_class, config), config.name)
+        except asyncio.CancelledError:
+            raise  # the caller's own: what the plugin cancels is not its caller
+        except BaseException as error:
             # Boundary: constructor and initialize are plugin code; that it failed is all we ask.
-            raise KagedError(
-                f"plugin {config.name!r} refused to start: {type(error).__name__}: {error}",
-                code="pipeline_plugin_not_loaded",
-                key="config",
-            ) from error
+            message = f"plugin {config.name!r} refused to start: {describe_error(error)}"
+            raise not_loaded(message, "config") from error
         return _InProcess(plugin, config.name)
+
+
+async def _begin(plugin_class: Callable[[PluginConfig], Plugin], config: PluginConfig) -> Plugin:
+    # A deep copy: nothing the plugin does to its configuration reaches the host's.
+    plugin = plugin_class(config.model_copy(deep=True))
+    await plugin.initialize()
+    return plugin
 
 
 class _InProcess:
@@ -90,47 +96,43 @@ class _InProcess:
         self._name = name
 
     def bind(self, hook: str) -> HookCall:
-        return bind_hook(self.plugin, self._name, hook)
+        try:
+            return bind_hook(self.plugin, self._name, hook)
+        except HookNotBound:
+            raise
+        except BaseException as error:
+            # Boundary: a plugin's attribute is plugin code.
+            message = f"hook {hook!r} of plugin {self._name!r} cannot be read"
+            raise not_loaded(f"{message}: {describe_error(error)}", "hooks") from error
 
     async def shutdown(self) -> None:
-        await self.plugin.shutdown()
+        await run_apart(self.plugin.shutdown(), self._name)
 
 
 def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
     """Import a plugin class by its dotted path. Raises `pipeline_plugin_not_loaded`."""
     module_name, _, class_name = dotted.rpartition(".")
     if not module_name:
-        raise KagedError(
-            f"{dotted!r} is not a dotted class path", code="pipeline_plugin_not_loaded", key="kind"
-        )
+        raise not_loaded(f"{dotted!r} is not a dotted class path", "kind")
     if any(
         module_name == blocked or module_name.startswith(f"{blocked}.")
         for blocked in BLOCKED_MODULES
     ):
-        raise KagedError(
-            f"module {module_name!r} is part of the system, not a plugin",
-            code="pipeline_plugin_not_loaded",
-            key="kind",
-        )
+        raise not_loaded(f"module {module_name!r} is part of the system, not a plugin", "kind")
     install_cpex_compat()
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+        found = getattr(module, class_name, None)
+    except BaseException as error:
         # Boundary: importing runs the module; whatever it raises, the plugin is not loaded.
-        raise KagedError(
-            f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}",
-            code="pipeline_plugin_not_loaded",
-            fix="install the package, or put its folder into plugin_dirs",
-            key="kind",
+        raise not_loaded(
+            f"module {module_name!r} cannot be imported: {describe_error(error)}",
+            "kind",
+            "install the package, or put its folder into plugin_dirs",
         ) from error
-    found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, Plugin):
-        raise KagedError(
-            f"{dotted!r} is not a Plugin class",
-            code="pipeline_plugin_not_loaded",
-            fix="name a class that derives from Plugin",
-            key="kind",
-        )
+        fix = "name a class that derives from Plugin"
+        raise not_loaded(f"{dotted!r} is not a Plugin class", "kind", fix)
     return found
 
 
@@ -142,20 +144,11 @@ def resolve_kind(kind: str, special: Mapping[str, PluginKind]) -> PluginKind:
     if kind in special:
         return special[kind]
     if kind in _ELSEWHERE:
-        raise KagedError(
-            f"kind {kind} is not available: {_ELSEWHERE[kind]}",
-            code="pipeline_plugin_not_loaded",
-            fix="use kind: caged with config.class_name",
-            key="kind",
-        )
+        fix = "use kind: caged with config.class_name"
+        raise not_loaded(f"kind {kind} is not available: {_ELSEWHERE[kind]}", "kind", fix)
     if "." not in kind:
         known = ", ".join(["a dotted class path", *sorted(special)])
-        raise KagedError(
-            f"unknown kind {kind!r}",
-            code="pipeline_plugin_not_loaded",
-            fix=f"known are {known}",
-            key="kind",
-        )
+        raise not_loaded(f"unknown kind {kind!r}", "kind", f"known are {known}")
     return TrustedClass()
 
 

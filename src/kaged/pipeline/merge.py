@@ -7,28 +7,24 @@ a class with odd ideas of equality, gets into the authoritative extensions or a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from kaged.base.errors import KagedError
 from kaged.pipeline.copies import subject_as_shown
+from kaged.pipeline.delegation import merge_delegation
+from kaged.pipeline.discards import UNCHANGED, DiscardedChange, TookAway, discard
 from kaged.pipeline.isolation import (
     ATOMS,
     NotIsolable,
-    exact_text,
     isolate_data,
     model_dict,
     new_frozen,
     same_value,
-    set_model_dict,
 )
 from kaged.pipeline.slots import (
-    DelegationExtension,
-    DelegationHop,
     Extensions,
     HttpExtension,
     SecurityExtension,
@@ -36,7 +32,6 @@ from kaged.pipeline.slots import (
 from kaged.pipeline.tiers import (
     RESOLVED,
     SLOT_POLICIES,
-    MutabilityTier,
     Rights,
     SlotName,
     TierViolationError,
@@ -48,18 +43,8 @@ MAX_HEADERS = 256
 MAX_HEADER_CHARS = 64 * 1024
 MAX_LABELS = 1024
 MAX_LABEL_CHARS = 1024
-MAX_HOPS = 256
 
 _NOBODY = "it cannot be changed"
-
-
-@dataclass(frozen=True, slots=True)
-class DiscardedChange:
-    """A change that did not come through: where, under which tier and why; never the values."""
-
-    slot: str
-    tier: MutabilityTier
-    reason: str
 
 
 def merge_extensions(
@@ -86,41 +71,53 @@ def merge_extensions(
         if isinstance(capabilities, Rights)
         else RESOLVED.get(capabilities) or resolve_rights(capabilities)
     )
-    if type(plugin_output) is ExtensionsView:
-        # Slots of the plugin's own view that nobody looked at or replaced cannot have changed. A
-        # view of something else (of an older call, say) promises no such thing.
-        fresh = origin_of(plugin_output)[0] is original
-        touched = model_dict(plugin_output) if fresh else read_all(plugin_output)
-    elif isinstance(plugin_output, Extensions):
-        touched = model_dict(plugin_output)
+    discarded = [] if discarded is None else discarded
+    # Slots of the plugin's own view that nobody looked at or replaced cannot have changed, nor one
+    # that still holds the copy which the view made: it was read. A view of something else (of an
+    # older call, say) promises no such thing.
+    copies = _NO_COPIES
+    if type(plugin_output) is ExtensionsView and origin_of(plugin_output)[0] is original:
+        touched, copies = model_dict(plugin_output), origin_of(plugin_output)[2]
     else:
-        raise KagedError(
-            f"plugin {plugin_name!r} returned {type(plugin_output).__name__}"
-            " as modified_extensions",
-            code="pipeline_foreign_extensions",
-            fix="return Extensions, made with model_copy from what the hook was given",
-            plugin=plugin_name,
-        )
-    if discarded is None:
-        discarded = []
+        touched = _state_of(plugin_output, plugin_name)
     values: dict[str, Any] | None = None
     for name, returned in touched.items():
-        if returned is None and name != "custom":
+        if name == "custom":  # open to everybody, and the plugin's to edit in place
+            value = _merge_custom(original.custom, returned, discarded)
+        elif returned is None or returned is copies.get(name):
             continue
-        handle = _HANDLERS.get(name)
-        if handle is None:
-            continue
-        value = handle(original, returned, rights, plugin_name, discarded)
-        if value is not _UNCHANGED:
+        else:
+            handle = _HANDLERS.get(name, _leave_out)
+            try:
+                value = handle(original, returned, copies.get(name), rights, discarded)
+            except TookAway as error:
+                raise TierViolationError(
+                    plugin_name, error.slot, SLOT_POLICIES[error.slot].tier, error.detail
+                ) from None
+        if value is not UNCHANGED:
             if values is None:
                 values = model_dict(original).copy()
             values[name] = value
-    if values is None:
-        return original
+    return original if values is None else _with_values(original, values)
+
+
+def _state_of(output: object, plugin_name: str) -> dict[str, Any]:
+    """Return all slots of something that is not the plugin's own view."""
+    if type(output) is ExtensionsView:
+        return read_all(output)
+    if isinstance(output, Extensions):
+        return model_dict(output)
+    raise KagedError(
+        f"plugin {plugin_name!r} returned {type(output).__name__} as modified_extensions",
+        code="pipeline_foreign_extensions",
+        fix="return Extensions, made with model_copy from what the hook was given",
+        plugin=plugin_name,
+    )
+
+
+def _with_values(original: Extensions, values: dict[str, Any]) -> Extensions:
     if type(original) is Extensions:
-        merged = _new(Extensions)
-        set_model_dict(merged, values)
-        return merged
+        return new_frozen(Extensions, values)
     # The host's own subclass, or a view that somebody hands in as the original.
     own = model_dict(original)
     return original.model_copy(
@@ -128,172 +125,116 @@ def merge_extensions(
     )
 
 
+def _leave_out(
+    _original: Extensions,
+    _returned: object,
+    _shown: object,
+    _rights: Rights,
+    _discarded: list[DiscardedChange],
+) -> object:
+    return UNCHANGED  # a name that is no slot
+
+
 def _merge_http(
     original: Extensions,
     returned: object,
+    _shown: object,
     rights: Rights,
-    _plugin_name: str,
     discarded: list[DiscardedChange],
 ) -> object:
     if not isinstance(returned, HttpExtension):
-        return _discard(discarded, SlotName.HTTP, "not an HttpExtension")
-    try:
-        headers = _parse_headers(model_dict(returned).get("headers"))
-    except ValidationError:
-        return _discard(discarded, SlotName.HTTP, "headers are texts without CR, LF and NUL")
+        return discard(discarded, SlotName.HTTP, "not an HttpExtension")
     http = original.http
+    given = model_dict(returned).get("headers")
+    try:
+        headers = _plain_headers(given, _NO_COPIES if http is None else http.headers)
+        if headers is None:
+            headers = _parse_headers(given)
+    except ValidationError:
+        return discard(discarded, SlotName.HTTP, "headers are texts without CR, LF and NUL")
     if http is not None and headers == http.headers:
-        return _UNCHANGED
+        return UNCHANGED
     if not rights.write_headers:
-        return _discard(discarded, SlotName.HTTP, "write_headers is not granted")
-    accepted = _new(HttpExtension)
-    set_model_dict(accepted, {"headers": headers})
-    return accepted
+        return discard(discarded, SlotName.HTTP, "write_headers is not granted")
+    return new_frozen(HttpExtension, {"headers": headers})
+
+
+def _plain_headers(given: object, own: dict[str, str]) -> dict[str, str] | None:
+    """Return a copy of headers that are clearly fine; None if `_parse_headers` must say.
+
+    Mostly they are the host's own and one or two more, so only these are looked at.
+    """
+    if type(given) is not dict or len(given) > MAX_HEADERS:
+        return None
+    headers = given.copy()
+    for name, value in headers.items():
+        if type(name) is not str:
+            return None
+        if value is own.get(name, UNCHANGED):
+            continue
+        if type(value) is not str or not name.isprintable() or not value.isprintable():
+            return None
+        if len(name) > MAX_HEADER_CHARS or len(value) > MAX_HEADER_CHARS:
+            return None
+    return headers
 
 
 def _merge_security(
     original: Extensions,
     returned: object,
+    shown: object,
     rights: Rights,
-    plugin_name: str,
     discarded: list[DiscardedChange],
 ) -> object:
     if not isinstance(returned, SecurityExtension):
-        return _discard(discarded, SlotName.SECURITY_LABELS, "not a SecurityExtension")
+        return discard(discarded, SlotName.SECURITY_LABELS, "not a SecurityExtension")
     security = original.security or _NO_SECURITY
     state = model_dict(returned)
-    _note_fixed_security(security, state, rights, discarded)
+    seen = model_dict(shown) if isinstance(shown, SecurityExtension) else _NO_COPIES
+    for name, slot in _FIXED_SECURITY.items():
+        part = state.get(name)
+        if part is not seen.get(name, UNCHANGED) and not _same_part(name, part, security, rights):
+            discard(discarded, slot, _NOBODY)
+    if state.get("labels") is security.labels:
+        return UNCHANGED
     try:
         labels = _parse_labels(state.get("labels"))
     except ValidationError:
-        return _discard(discarded, SlotName.SECURITY_LABELS, "labels are short texts")
+        return discard(discarded, SlotName.SECURITY_LABELS, "labels are short texts")
     before = security.labels
     if not rights.append_labels:
         if labels != (before if rights.labels else frozenset()):
-            _discard(discarded, SlotName.SECURITY_LABELS, "append_labels is not granted")
-        return _UNCHANGED
+            discard(discarded, SlotName.SECURITY_LABELS, "append_labels is not granted")
+        return UNCHANGED
     if not labels >= before:
-        raise _violation(
-            plugin_name, SlotName.SECURITY_LABELS, f"{len(before - labels)} label(s) were removed"
-        )
+        removed = len(before - labels)
+        raise TookAway(SlotName.SECURITY_LABELS, f"{removed} label(s) were removed")
     if labels == before:
-        return _UNCHANGED
+        return UNCHANGED
     return new_frozen(SecurityExtension, model_dict(security) | {"labels": labels})
 
 
-def _note_fixed_security(
-    security: SecurityExtension,
-    state: dict[str, Any],
-    rights: Rights,
-    discarded: list[DiscardedChange],
-) -> None:
-    """Note changes to the parts of security that nobody may change."""
-    if not same_value(state.get("classification"), security.classification):
-        _discard(discarded, SlotName.SECURITY_CLASSIFICATION, _NOBODY)
-    if not same_value(state.get("objects"), security.objects):
-        _discard(discarded, SlotName.SECURITY_OBJECTS, _NOBODY)
-    if not same_value(state.get("data"), security.data):
-        _discard(discarded, SlotName.SECURITY_DATA, _NOBODY)
-    if not subject_as_shown(state.get("subject"), security.subject, rights):
-        _discard(discarded, SlotName.SECURITY_SUBJECT, _NOBODY)
-
-
-def _merge_delegation(
-    original: Extensions,
-    returned: object,
-    rights: Rights,
-    plugin_name: str,
-    discarded: list[DiscardedChange],
-) -> object:
-    if not isinstance(returned, DelegationExtension):
-        return _discard(discarded, SlotName.DELEGATION, "not a DelegationExtension")
-    delegation = original.delegation
-    if not rights.append_delegation:
-        if not same_value(returned, delegation if rights.delegation else None):
-            _discard(discarded, SlotName.DELEGATION, "append_delegation is not granted")
-        return _UNCHANGED
-    state = model_dict(returned)
-    before = () if delegation is None else delegation.chain
-    chain = _grown_chain(before, state.get("chain"), plugin_name)
-    actor = exact_text(state.get("actor_subject_id"))
-    age = _parse_age(state.get("age_seconds"))
-    bad_actor = actor is None and state.get("actor_subject_id") is not None
-    if chain is None or age is None or bad_actor:
-        return _discard(
-            discarded, SlotName.DELEGATION, "not a chain of hops with an actor and an age"
-        )
-    # Equal chain, actor and age is no change, whatever is claimed about the derived rest.
-    if delegation is not None and (len(chain), actor, age) == (
-        len(before),
-        delegation.actor_subject_id,
-        delegation.age_seconds,
-    ):
-        return _UNCHANGED
-    origin = None if delegation is None else delegation.origin_subject_id
-    values: dict[str, Any] = {
-        "chain": chain,
-        "depth": len(chain),
-        "origin_subject_id": origin or (chain[0].subject_id if chain else None),
-        "actor_subject_id": actor,
-        "delegated": bool(chain),
-        "age_seconds": age,
-    }
-    return new_frozen(DelegationExtension, values)
-
-
-def _grown_chain(
-    before: tuple[DelegationHop, ...], returned: object, plugin_name: str
-) -> tuple[DelegationHop, ...] | None:
-    """Return the chain before with the new hops behind it; None when the return is no chain."""
-    if isinstance(returned, tuple):
-        hops: list[object] = list(tuple.__iter__(returned))
-    elif isinstance(returned, list):
-        hops = list(list.__iter__(returned))
-    else:
-        return None
-    if len(hops) < len(before):
-        raise _violation(
-            plugin_name,
-            SlotName.DELEGATION,
-            f"the chain shrank from {len(before)} to {len(hops)} hops",
-        )
-    for kept, hop in zip(before, hops, strict=False):
-        if not same_value(hop, kept):
-            raise _violation(plugin_name, SlotName.DELEGATION, "existing hops were modified")
-    if len(hops) > MAX_HOPS:
-        return None
-    chain = list(before)
-    for hop in hops[len(before) :]:
-        parsed = _parse_hop(hop)
-        if parsed is None:
-            return None
-        chain.append(parsed)
-    return tuple(chain)
+def _same_part(name: str, part: object, security: SecurityExtension, rights: Rights) -> bool:
+    """Return whether a part of security that nobody may change is as the plugin was shown it."""
+    if name == "subject":
+        return subject_as_shown(part, security.subject, rights)
+    return same_value(part, getattr(security, name))
 
 
 def _merge_custom(
-    original: Extensions,
-    returned: object,
-    _rights: Rights,
-    _plugin_name: str,
-    discarded: list[DiscardedChange],
+    before: dict[str, Any] | None, returned: object, discarded: list[DiscardedChange]
 ) -> object:
-    before = original.custom
     if returned is None:
-        return _UNCHANGED if before is None else None
+        return UNCHANGED if before is None else None
     if type(returned) is not dict:
         return _merge_odd_custom(before, returned, discarded)
     # Mostly a small dict of atoms: copied first, then looked at once. Anything else starts anew.
     after = returned.copy()
-    same = before is not None and len(before) == len(after)
     for name, item in after.items():
-        kind = type(item)
-        if type(name) is not str or kind not in ATOMS:
+        if type(name) is not str or type(item) not in ATOMS:
             return _merge_odd_custom(before, returned, discarded)
-        if same:
-            other = before.get(name, _UNCHANGED)  # pyright: ignore[reportOptionalMemberAccess] - `same` says so
-            same = type(other) is kind and item == other
-    return _UNCHANGED if same else after
+    # Equal is not yet the same: 1 and True are equal.
+    return UNCHANGED if after == before and same_value(after, before) else after
 
 
 def _merge_odd_custom(
@@ -303,13 +244,13 @@ def _merge_odd_custom(
     try:
         after = isolate_data(returned)
     except NotIsolable as error:
-        return _discard(discarded, SlotName.CUSTOM, error.message)
+        return discard(discarded, SlotName.CUSTOM, error.message)
     if type(after) is not dict:
-        return _discard(discarded, SlotName.CUSTOM, "not a dict")
+        return discard(discarded, SlotName.CUSTOM, "not a dict")
     for key in after:
         if type(key) is not str:
-            return _discard(discarded, SlotName.CUSTOM, "a key is not text")
-    return _UNCHANGED if same_value(after, before) else after
+            return discard(discarded, SlotName.CUSTOM, "a key is not text")
+    return UNCHANGED if same_value(after, before) else after
 
 
 def _fixed(slot: SlotName) -> _Handler:
@@ -319,41 +260,14 @@ def _fixed(slot: SlotName) -> _Handler:
     def note(
         original: Extensions,
         returned: object,
+        _shown: object,
         rights: Rights,
-        _plugin_name: str,
         discarded: list[DiscardedChange],
     ) -> object:
         own = getattr(original, name) if rights.may_read(slot) else None
-        if not same_value(returned, own):
-            _discard(discarded, slot, _NOBODY)
-        return _UNCHANGED
+        return UNCHANGED if same_value(returned, own) else discard(discarded, slot, _NOBODY)
 
     return note
-
-
-def _discard(discarded: list[DiscardedChange], slot: SlotName, reason: str) -> object:
-    discarded.append(DiscardedChange(slot.value, SLOT_POLICIES[slot].tier, reason))
-    return _UNCHANGED
-
-
-def _violation(plugin_name: str, slot: SlotName, detail: str) -> TierViolationError:
-    return TierViolationError(plugin_name, slot, SLOT_POLICIES[slot].tier, detail)
-
-
-def _parse_hop(value: object) -> DelegationHop | None:
-    if not isinstance(value, DelegationHop):
-        return None
-    try:
-        return DelegationHop.model_validate(isolate_data(model_dict(value)))
-    except (ValidationError, NotIsolable):
-        return None
-
-
-def _parse_age(value: object) -> float | None:
-    if not isinstance(value, (int, float)):
-        return None
-    age = float.__float__(value) if isinstance(value, float) else float(int.__int__(value))
-    return age if math.isfinite(age) and age >= 0 else None
 
 
 _HeaderText = Annotated[
@@ -367,21 +281,27 @@ _Labels = Annotated[
 # Compiled parsers: they read builtins below any override and give back exact builtins.
 _parse_headers = TypeAdapter[dict[str, str]](_Headers).validator.validate_python
 _parse_labels = TypeAdapter[frozenset[str]](_Labels).validator.validate_python
-_new = object.__new__
-_UNCHANGED: object = object()
 _NO_SECURITY = SecurityExtension()
-_Handler: TypeAlias = Callable[[Extensions, object, Rights, str, list[DiscardedChange]], object]
-_HANDLERS: dict[str, _Handler] = {
+_NO_COPIES: dict[str, Any] = {}
+_FIXED_SECURITY = {
+    "classification": SlotName.SECURITY_CLASSIFICATION,
+    "objects": SlotName.SECURITY_OBJECTS,
+    "data": SlotName.SECURITY_DATA,
+    "subject": SlotName.SECURITY_SUBJECT,
+}
+_Handler: TypeAlias = Callable[[Extensions, object, object, Rights, list[DiscardedChange]], object]
+"""Takes the extensions, what came back for the slot, the copy of it that the plugin was given, its
+rights and the list of discarded changes; returns the new value or `UNCHANGED`."""
+_HANDLERS: dict[str, _Handler] = {  # of all slots but `custom`
     "request": _fixed(SlotName.REQUEST),
     "agent": _fixed(SlotName.AGENT),
     "http": _merge_http,
     "security": _merge_security,
-    "delegation": _merge_delegation,
+    "delegation": merge_delegation,
     "mcp": _fixed(SlotName.MCP),
     "completion": _fixed(SlotName.COMPLETION),
     "provenance": _fixed(SlotName.PROVENANCE),
     "llm": _fixed(SlotName.LLM),
     "framework": _fixed(SlotName.FRAMEWORK),
     "meta": _fixed(SlotName.META),
-    "custom": _merge_custom,
 }

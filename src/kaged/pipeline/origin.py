@@ -13,23 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kaged.base import iso_utc
-from kaged.pipeline.slots import (
-    AgentExtension,
-    CompletionExtension,
-    DelegationExtension,
-    DelegationHop,
-    Extensions,
-    FrameworkExtension,
-    HttpExtension,
-    LLMExtension,
-    MCPExtension,
-    MetaExtension,
-    ProvenanceExtension,
-    RequestExtension,
-    SecurityExtension,
-    SubjectExtension,
-    SubjectType,
-)
+from kaged.pipeline import slots
 
 FRAMEWORK = "kaged"
 
@@ -38,18 +22,6 @@ _NO_TEXTS: frozenset[str] = frozenset()
 
 def _empty() -> Mapping[str, str]:
     return MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """The authenticated party that a call is made for."""
-
-    id: str
-    type: SubjectType = SubjectType.USER
-    roles: frozenset[str] = _NO_TEXTS
-    permissions: frozenset[str] = _NO_TEXTS
-    teams: frozenset[str] = _NO_TEXTS
-    claims: Mapping[str, str] = field(default_factory=_empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +42,7 @@ class CallOrigin:
     request_id: str
     at_ms: int
     environment: str | None = None
-    subject: Subject | None = None
+    subject: slots.SubjectExtension | None = None
     agent: AgentPlace | None = None
     labels: frozenset[str] = _NO_TEXTS
     classification: str | None = None
@@ -83,20 +55,25 @@ class CallOrigin:
     tags: frozenset[str] = _NO_TEXTS
     scope: str | None = None
     properties: Mapping[str, str] = field(default_factory=_empty)
-    model: LLMExtension | None = None
+    model: slots.LLMExtension | None = None
     version: str | None = None
+
+
+def user_subject(user_id: str) -> slots.SubjectExtension:
+    """Return the person that a call is made for."""
+    return slots.SubjectExtension(id=user_id, type=slots.SubjectType.USER)
 
 
 def fill_slots(
     origin: CallOrigin,
     *,
-    mcp: MCPExtension | None = None,
-    completion: CompletionExtension | None = None,
+    mcp: slots.MCPExtension | None = None,
+    completion: slots.CompletionExtension | None = None,
     custom: dict[str, Any] | None = None,
-) -> Extensions:
+) -> slots.Extensions:
     """Fill the slots for one call; slots about which nothing is known stay empty."""
-    return Extensions(
-        request=RequestExtension(
+    return slots.Extensions(
+        request=slots.RequestExtension(
             environment=origin.environment,
             request_id=origin.request_id,
             timestamp=iso_utc(origin.at_ms),
@@ -106,49 +83,38 @@ def fill_slots(
         agent=_agent(origin),
         http=None
         if origin.headers is None
-        else HttpExtension(headers={name.lower(): text for name, text in origin.headers.items()}),
-        security=SecurityExtension(
+        else slots.HttpExtension(
+            headers={name.lower(): text for name, text in origin.headers.items()}
+        ),
+        security=slots.SecurityExtension(
             labels=origin.labels,
             classification=origin.classification,
-            subject=_subject(origin.subject),
+            subject=origin.subject,
         ),
         delegation=_delegation(origin),
         mcp=mcp,
         completion=completion,
-        provenance=ProvenanceExtension(
+        provenance=slots.ProvenanceExtension(
             source=origin.source, message_id=origin.message_id, parent_id=origin.parent_id
         ),
         llm=origin.model,
-        framework=FrameworkExtension(
+        framework=slots.FrameworkExtension(
             framework=FRAMEWORK,
             framework_version=origin.version,
             node_id=None if origin.agent is None else "/".join(origin.agent.path),
         ),
-        meta=MetaExtension(
+        meta=slots.MetaExtension(
             tags=origin.tags, scope=origin.scope, properties=dict(origin.properties)
         ),
         custom=custom,
     )
 
 
-def _subject(subject: Subject | None) -> SubjectExtension | None:
-    if subject is None:
-        return None
-    return SubjectExtension(
-        id=subject.id,
-        type=subject.type,
-        roles=subject.roles,
-        permissions=subject.permissions,
-        teams=subject.teams,
-        claims=dict(subject.claims),
-    )
-
-
-def _agent(origin: CallOrigin) -> AgentExtension | None:
+def _agent(origin: CallOrigin) -> slots.AgentExtension | None:
     place = origin.agent
     if place is None:
         return None
-    return AgentExtension(
+    return slots.AgentExtension(
         input=place.input,
         session_id=place.session_id,
         conversation_id=place.session_id,
@@ -158,14 +124,14 @@ def _agent(origin: CallOrigin) -> AgentExtension | None:
     )
 
 
-def _delegation(origin: CallOrigin) -> DelegationExtension | None:
+def _delegation(origin: CallOrigin) -> slots.DelegationExtension | None:
     """Return the chain: the subject set the root agent to work, that one the next, and so on."""
     if origin.subject is None or origin.agent is None:
         return None
     place = origin.agent
     started = [*place.started_ms, *[origin.at_ms] * (len(place.path) - len(place.started_ms))]
     hops = [
-        DelegationHop(
+        slots.DelegationHop(
             subject_id=origin.subject.id,
             subject_type=origin.subject.type.value,
             audience=place.path[0],
@@ -174,16 +140,16 @@ def _delegation(origin: CallOrigin) -> DelegationExtension | None:
         )
     ]
     hops += [
-        DelegationHop(
+        slots.DelegationHop(
             subject_id="/".join(place.path[:depth]),
-            subject_type=SubjectType.AGENT.value,
+            subject_type=slots.SubjectType.AGENT.value,
             audience="/".join(place.path[: depth + 1]),
             timestamp=_moment(started[depth]),
             strategy="subagent",
         )
         for depth in range(1, len(place.path))
     ]
-    return DelegationExtension(
+    return slots.DelegationExtension(
         chain=tuple(hops),
         depth=len(hops),
         origin_subject_id=origin.subject.id,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
+from kaged.base.foreign import cancellations, describe_error
 from kaged.config.problems import Problem, Severity, format_key_path
 from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
@@ -279,7 +280,7 @@ class Pipeline:
         plan = None if force.plans is None else force.plans.get(hook_type)
         if plan is None:
             if force.refused is None or hook_type in force.refused:
-                raise self._not_ready(hook_type)
+                raise self.not_ready(hook_type)
             plan = _NOTHING_TO_DO
         return self.runner.run(
             plan,
@@ -290,7 +291,8 @@ class Pipeline:
             extensions,
         )
 
-    def _not_ready(self, hook: str) -> PipelineNotReady:
+    def not_ready(self, hook: str) -> PipelineNotReady:
+        """Return the error of a call on a hook that is refused as a whole, saying why."""
         if self._report is None:
             return PipelineNotReady(
                 f"calls on {hook} are refused until the pipeline's plugins have started",
@@ -345,7 +347,7 @@ def _load_problem(entry: PluginEntry, file: str, error: BaseException) -> Proble
         format_key_path(("plugins", entry.index, key)),
         message,
         fix,
-        code="pipeline_invalid",
+        code=error.code if isinstance(error, KagedError) else "pipeline_invalid",
     )
 
 
@@ -359,11 +361,15 @@ async def _stop_all(live: Iterable[LoadedPlugin]) -> None:
 
 
 async def _stop(started: StartedPlugin, name: str) -> None:
+    asked = cancellations()
     try:
         async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
             await started.shutdown()
-    except Exception as error:  # noqa: BLE001 - boundary: one plugin's end must not keep others alive
-        _log.warning("pipeline.plugin_shutdown_failed", plugin=name, error=repr(error))
+    except BaseException as error:  # noqa: BLE001 - boundary: one plugin's end must not keep others alive
+        if cancellations() > asked:
+            raise asyncio.CancelledError from None  # the caller's own
+        words = describe_error(error, as_repr=True)
+        _log.warning("pipeline.plugin_shutdown_failed", plugin=name, error=words)
 
 
 _NOTHING_TO_DO = compile_plan("", (), None, None)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaged.pipeline.binding import HookCall
 from kaged.pipeline.conditions import Matcher, compile_conditions
+from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.edits import HookPayloadPolicy
+from kaged.pipeline.kinds import StartedPlugin
 from kaged.pipeline.modes import MODE_RULES, OnError, PluginMode
 from kaged.pipeline.payloads.registry import HookKind
 from kaged.pipeline.records import MAX_CONFIG_KEYS
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.tiers import Rights, resolve_rights
-
-if TYPE_CHECKING:
-    from kaged.pipeline.contexts import GlobalContext
-    from kaged.pipeline.kinds import StartedPlugin
 
 _PAYLOADS_WITH_HEADERS = frozenset({"tool_pre_invoke", "agent_pre_invoke"})
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from kaged.pipeline.modes import PluginMode
+from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.payloads.registry import HookRegistry
-
-if TYPE_CHECKING:
-    from kaged.pipeline.modes import PluginMode
-    from kaged.pipeline.payloads.base import PluginPayload
-    from kaged.pipeline.results import PluginResult
-    from kaged.pipeline.settings import PluginCondition, PluginConfig
-
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.settings import PluginCondition, PluginConfig
 
 _ATTRIBUTE = "_plugin_hook_metadata"
 

@@ -18,6 +18,7 @@ from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.config.settings import Settings
+from kaged.projects.readiness import Guard
 
 if TYPE_CHECKING:
     from kaged.config.problems import Problem
@@ -61,7 +62,9 @@ class PolicyPipeline:
         audit: AuditLog,
         clock: Clock,
         ids: Ids,
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard or Guard("policies")
         self._settings = settings
         self._active_pipeline = active_pipeline
         self._kinds = kinds
@@ -69,7 +72,9 @@ class PolicyPipeline:
         self._clock = clock
         self._ids = ids
         self._turn = asyncio.Lock()
-        if self._file is not None:
+        if self._file is None:
+            self._guard.stand()
+        else:
             active_pipeline.pipeline = self._build()
 
     @property
@@ -83,28 +88,32 @@ class PolicyPipeline:
         that it names stay refused.
         """
         async with self._turn:
-            section = self._settings().daemon.value.pipeline
-            pipeline = self._active_pipeline.pipeline
-            if section.file is None:
-                self._active_pipeline.pipeline = None
-                if pipeline is not None:
-                    await pipeline.close()
-                return ()
-            if pipeline is None:
-                pipeline = self._active_pipeline.pipeline = self._build()
-            pipeline.use_timeout(section.timeout_seconds)
-            report = await pipeline.load_file(section.file, lenient=section.lenient)
-            problems = [str(problem) for problem in report.problems]
-            data: JsonObject = {
-                "file": report.file,
-                "in_force": report.in_force,
-                "plugins": list(report.plugins),
-                "problems": list(problems),
-            }
-            self._audit.post(AuditEvent("pipeline.loaded", data))
-            if problems:
-                _log.error("pipeline.file_invalid", in_force=report.in_force, problems=problems)
-            return report.problems
+            with self._guard.rising():
+                return await self._load()
+
+    async def _load(self) -> Sequence[Problem]:
+        section = self._settings().daemon.value.pipeline
+        pipeline = self._active_pipeline.pipeline
+        if section.file is None:
+            self._active_pipeline.pipeline = None
+            if pipeline is not None:
+                await pipeline.close()
+            return ()
+        if pipeline is None:
+            pipeline = self._active_pipeline.pipeline = self._build()
+        pipeline.use_timeout(section.timeout_seconds)
+        report = await pipeline.load_file(section.file, lenient=section.lenient)
+        problems = [str(problem) for problem in report.problems]
+        data: JsonObject = {
+            "file": report.file,
+            "in_force": report.in_force,
+            "plugins": list(report.plugins),
+            "problems": list(problems),
+        }
+        self._audit.post(AuditEvent("pipeline.loaded", data))
+        if problems:
+            _log.error("pipeline.file_invalid", in_force=report.in_force, problems=problems)
+        return report.problems
 
     async def close(self) -> None:
         """Stop the plugins. Calls that come after this are refused."""
@@ -156,43 +165,43 @@ def file_row(settings: Settings) -> CheckRow:
     try:
         document = parse_document(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT, f"{file} cannot be read: {error}",
-                        "Correct it, or leave [pipeline] file out.")  # fmt: skip
-    if document.faulty:
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT, _listed(document.problems), CHECK)
+        fix = "Correct it, or leave [pipeline] file out."
+        return _row(CheckStatus.FAIL, f"{file} cannot be read: {error}", fix)
     if document.problems:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, _listed(document.problems), CHECK)
+        status = CheckStatus.FAIL if document.faulty else CheckStatus.WARN
+        return _row(status, _listed(document.problems), CHECK)
     found = f"{file}: {len(document.entries)} plugins, not started by this check"
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, found)
+    return _row(CheckStatus.OK, found)
 
 
 def _none_row() -> CheckRow:
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, "none; [pipeline] names no file")
+    return _row(CheckStatus.OK, "none; [pipeline] names no file")
 
 
 def status_row(status: PipelineStatus, file: str) -> CheckRow:
     """Return the status of a running daemon's pipeline; `file` is the one that it is to load."""
     if status.file is None:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT,
-                        f"{file}: plugins are starting, calls are refused",
-                        "Look again in a moment.")  # fmt: skip
+        cause = f"{file}: plugins are starting, calls are refused"
+        return _row(CheckStatus.WARN, cause, "Look again in a moment.")
     listed = _listed(status.problems)
     if not status.sound and (status.refuses_all or status.refused_hooks):
         hooks = "every hook" if status.refuses_all else ", ".join(status.refused_hooks)
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT,
-                        f"calls on {hooks} are refused: {listed}", CHECK)  # fmt: skip
+        return _row(CheckStatus.FAIL, f"calls on {hooks} are refused: {listed}", CHECK)
     if not status.sound:
         kept = "the faulty plugins are left out" if status.in_force else "the old file is in force"
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, f"{kept}: {listed}", CHECK)
+        return _row(CheckStatus.WARN, f"{kept}: {listed}", CHECK)
     running = f"{status.file}: {len(status.plugins)} plugins"
     if status.switched_off:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT,
-                        f"{running}, switched off after errors: {', '.join(status.switched_off)}",
-                        "See pipeline.plugin_failed in the audit trail; SIGHUP starts them again.",
-                        )  # fmt: skip
+        cause = f"{running}, switched off after errors: {', '.join(status.switched_off)}"
+        fix = "See pipeline.plugin_failed in the audit trail; SIGHUP starts them again."
+        return _row(CheckStatus.WARN, cause, fix)
     if listed:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, f"{running}; {listed}", CHECK)
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, running)
+        return _row(CheckStatus.WARN, f"{running}; {listed}", CHECK)
+    return _row(CheckStatus.OK, running)
+
+
+def _row(status: CheckStatus, cause: str, fix: str = "") -> CheckRow:
+    return CheckRow("pipeline", status, WHAT, cause, fix)
 
 
 def _listed(problems: Sequence[Problem]) -> str:

@@ -10,8 +10,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
+from kaged.pipeline.discards import DiscardedChange
 from kaged.pipeline.isolation import exact_text, isolate_payload
-from kaged.pipeline.merge import DiscardedChange
 from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.shapes import PlainRecord
 
@@ -227,14 +227,6 @@ def shorten(text: str) -> str:
 def nanoseconds(duration_s: float) -> int:
     """Return a duration in nanoseconds; a step that ran took at least one."""
     return int(duration_s * 1_000_000_000) or 1
-
-
-def shown(error: BaseException) -> str:
-    """Show an exception, whatever its class makes of that."""
-    try:
-        return repr(error)
-    except Exception:  # noqa: BLE001 - boundary: the error class is the plugin's own
-        return type(error).__name__
 
 
 def _label(value: object) -> str | None:

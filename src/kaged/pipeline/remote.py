@@ -7,24 +7,24 @@ no authority, and takes none away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.foreign import describe_error, type_name
 from kaged.pipeline.contexts import GlobalContext, PluginContext, UserContext
 from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.payloads.base import HOST, StructuredData
 from kaged.pipeline.payloads.registry import HookKind, parse_result
-from kaged.pipeline.records import PluginViolation, shown
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 MAX_STATE_KEYS = 1024
+_FOREIGN = "pipeline_foreign_result"
 
 
 class NotSendable(KagedError):
@@ -64,20 +64,18 @@ def decode_answer(
         KagedError: `plugin_answer_invalid`; it is no answer.
     """
     if not isinstance(answer, dict):
-        raise KagedError("the plugin's answer is not a JSON object", code="plugin_answer_invalid")
+        raise _invalid("the plugin's answer is not a JSON object")
     _take_memory(answer.get("context"), context)
     raised = answer.get("error")
     if raised is not None:
         raise _error(raised)
     data = answer.get("result")
     if not isinstance(data, dict):
-        raise KagedError("the plugin's answer has no result", code="plugin_answer_invalid")
+        raise _invalid("the plugin's answer has no result")
     try:
         return parse_result(kind, data, _changed(data, view))
     except ValueError as error:
-        raise KagedError(
-            f"the plugin's result does not fit: {error}", code="plugin_answer_invalid"
-        ) from error
+        raise _invalid(f"the plugin's result does not fit: {error}") from error
 
 
 def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None:
@@ -89,9 +87,7 @@ def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None
     updates: dict[str, Any] = {name: object() for name in unsendable if isinstance(name, str)}
     if slots is not None:
         if not isinstance(slots, dict):
-            raise KagedError(
-                "modified_extensions is not a JSON object", code="plugin_answer_invalid"
-            )
+            raise _invalid("modified_extensions is not a JSON object")
         updates |= {name: _slot(name, value) for name, value in slots.items()}
     return (Extensions() if view is None else view).model_copy(update=updates)
 
@@ -105,7 +101,7 @@ def _slot(name: str, value: Any) -> Any:
 
 def _error(raised: object) -> KagedError:
     if not isinstance(raised, dict):
-        return KagedError("the plugin's error is not a JSON object", code="plugin_answer_invalid")
+        return _invalid("the plugin's error is not a JSON object")
     message = str(raised.get("message", "the plugin gave no reason"))
     if raised.get("code") == PluginViolationError.code:
         words = raised.get("violation")
@@ -114,7 +110,12 @@ def _error(raised: object) -> KagedError:
         except TypeError:
             violation = None
         return PluginViolationError(message, violation)
-    return KagedError(message, code="plugin_raised")
+    foreign = raised.get("code") == _FOREIGN
+    return KagedError(message, code=_FOREIGN if foreign else "plugin_raised")
+
+
+def _invalid(message: str) -> KagedError:
+    return KagedError(message, code="plugin_answer_invalid")
 
 
 def _take_memory(memory: object, context: PluginContext) -> None:
@@ -182,10 +183,21 @@ def encode_result(
     return {"result": data, "context": _memory(context)}
 
 
+def foreign_result(hook: str, result: object) -> KagedError:
+    """Return the error of a hook whose answer is no result."""
+    return KagedError(f"hook {hook!r} returned {type_name(result)}", code=_FOREIGN)
+
+
 def encode_error(error: BaseException, context: PluginContext) -> JsonObject:
     """Write down that a hook raised, with the plugin's memory. Raises NotSendable."""
-    words: JsonObject = {"code": "plugin_raised", "message": shown(error)}
-    if isinstance(error, PluginViolationError):
+    try:
+        is_foreign = isinstance(error, KagedError) and error.code == _FOREIGN
+    except BaseException:  # noqa: BLE001 - boundary: a subclass of the plugin's may compute its code
+        is_foreign = False
+    code = _FOREIGN if is_foreign else "plugin_raised"
+    words: JsonObject = {"code": code, "message": describe_error(error, as_repr=True)}
+    if issubclass(type(error), PluginViolationError):
+        assert isinstance(error, PluginViolationError)
         words = {
             "code": error.code,
             "message": error.message,

@@ -12,7 +12,7 @@ from kaged.pipeline.chain import Chain, Denial, make_record
 from kaged.pipeline.edits import check_size
 from kaged.pipeline.errors import PluginError, PluginErrorModel, PluginViolationError
 from kaged.pipeline.failures import record_failure
-from kaged.pipeline.hook_call import call_hook
+from kaged.pipeline.hook_call import finish_hook, running_task, start_hook
 from kaged.pipeline.isolation import isolate, isolate_payload
 from kaged.pipeline.payloads.base import HttpHeaderPayload
 from kaged.pipeline.records import ControlExecutionStatus
@@ -93,11 +93,13 @@ class Runner:
             )
         chain = Chain(plan, payload, global_context, local_contexts, extensions)
         denial: Denial | None = None
+        task = asyncio.current_task()
+        assert task is not None
         _depth.set(level + 1)
         try:
             for step in plan.serial:
                 if step.applies(chain.payload, global_context):
-                    denial = await self._run_step(step, chain)
+                    denial = await self._run_step(step, chain, task)
                     if denial is not None:
                         break
             if plan.concurrent and denial is None:
@@ -116,7 +118,7 @@ class Runner:
             result.background_tasks = self._start_background(chain)
         return result, chain.contexts
 
-    async def _run_step(self, step: Step, chain: Chain) -> Denial | None:
+    async def _run_step(self, step: Step, chain: Chain, task: asyncio.Task[Any]) -> Denial | None:
         """Run one plugin: filter, call, check, merge. Return its denial, if it denies."""
         own = chain.extensions
         view = None if own is None else view_of(own, step.rights)
@@ -127,10 +129,21 @@ class Runner:
         started = self._now()
         try:
             hook = step.call(given, context, view)
-            answer = await call_hook(hook, step.timeout_s, self._background)
-            accepted = accept_answer(step, chain, given, answer)
-        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - see below
-            # Boundary: the plugin call. An answer that cannot be read is a failed plugin, too.
+            finished, answer = start_hook(hook, task)
+            if not finished:
+                answer = await finish_hook(hook, task, answer, step.timeout_s, self._background)
+            try:
+                accepted = accept_answer(step, chain, given, answer)
+            except asyncio.CancelledError as error:
+                # Reading runs code of the plugin. Nobody else can have asked: nothing waits here.
+                raise KagedError(
+                    "the answer cancelled the call while it was read", code="plugin_cancelled"
+                ) from error
+        except asyncio.CancelledError:
+            raise  # the caller's own: `finish_hook` keeps a hook's to itself
+        except BaseException as error:  # noqa: BLE001 - see below
+            # Boundary: the plugin call. An answer that cannot be read is a failed plugin, too. The
+            # daemon's own signals never arrive as exceptions: the event loop handles them.
             if trace_end is not None:
                 trace_end(None, error)
             ends_call = record_failure(step, chain, error, self._now() - started, self._observer)
@@ -156,11 +169,10 @@ class Runner:
         payload = chain.payload
         if self._guarded:
             if step.hides_headers and getattr(payload, "headers", None) is not None:
-                payload = payload.model_copy(update={"headers": None})
-            return isolate_payload(payload)
-        if chain.plan.policy is not None or isinstance(payload, HttpHeaderPayload):
-            return isolate_payload(payload)
-        return payload
+                return isolate_payload(payload.model_copy(update={"headers": None}))
+        elif chain.plan.policy is None and not isinstance(payload, HttpHeaderPayload):
+            return payload
+        return chain.copy_payload()
 
     def _report(self, step: Step, chain: Chain, accepted: Accepted) -> None:
         """Report discarded changes and denials to the observer."""
@@ -180,7 +192,7 @@ class Runner:
         async def run(step: Step) -> None:
             async with at_once:
                 try:
-                    outcome = await self._run_step(step, chain)
+                    outcome = await self._run_step(step, chain, running_task())
                 except (PluginError, PluginViolationError) as error:
                     outcome = error
             if outcome is not None:
@@ -225,7 +237,7 @@ class Runner:
         """Run one fire-and-forget plugin and return its error."""
         async with at_once:
             try:
-                await self._run_step(step, chain)
+                await self._run_step(step, chain, running_task())
             except PluginError as error:
                 return error.error
             except PluginViolationError as error:

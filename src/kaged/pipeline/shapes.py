@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict
 
 S = TypeVar("S", bound="PlainRecord")
+
+# Two of the places where a pydantic model keeps its state, reached below any override, so that a
+# subclass with clever properties neither sees nor steers what we read and write.
+_places = cast("dict[str, Any]", BaseModel.__dict__)
+model_dict: Callable[[BaseModel], dict[str, Any]] = _places["__dict__"].__get__
+set_model_dict: Callable[[BaseModel, dict[str, Any]], None] = _places["__dict__"].__set__
+_get_fields_set: Callable[[BaseModel], set[str]] = _places["__pydantic_fields_set__"].__get__
+set_fields_set: Callable[[BaseModel, set[str]], None] = _places["__pydantic_fields_set__"].__set__
 
 
 class PlainRecord:
@@ -73,6 +82,27 @@ class Frozen(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the values of `update` in place of its own; they are not validated.
+
+        Plugins make every change with this. Pydantic's own would work the state out that a light
+        copy does not carry, only to copy it: 27 µs for the security slot instead of 1.4.
+        """
+        kind = type(self)
+        if deep or kind not in LIGHT_MODELS:
+            return super().model_copy(update=update, deep=deep)
+        values = model_dict(self).copy()
+        if update:
+            values.update(update)
+        twin = object.__new__(kind)
+        set_model_dict(twin, values)
+        try:
+            fields_set = _get_fields_set(self)
+        except AttributeError:
+            return twin  # a light copy of a light copy
+        set_fields_set(twin, fields_set.union(update or ()))
+        return twin
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_kwargs: Any) -> None:

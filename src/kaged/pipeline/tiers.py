@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base.errors import KagedError
 from kaged.kernel.extension_caps import ExtensionCapability as Capability
 from kaged.kernel.extension_caps import closure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class MutabilityTier(StrEnum):

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from kaged.base import Clock, Ids
+from kaged.base.foreign import type_name
+from kaged.config.problems import Problem
+from kaged.pipeline.chain import Accepted, Chain, TraceEnd
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginError, PluginViolationError
 from kaged.pipeline.explain import visible_slots
 from kaged.pipeline.isolation import model_dict
+from kaged.pipeline.kinds import PluginKind
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import Pipeline
+from kaged.pipeline.plan import Step
 from kaged.pipeline.remote import NotSendable, to_json
 from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kaged.base import Clock, Ids
-    from kaged.config.problems import Problem
-    from kaged.pipeline.chain import Accepted, Chain, TraceEnd
-    from kaged.pipeline.kinds import PluginKind
-    from kaged.pipeline.plan import Step
 
 MAX_STEPS = 10_000
 """Steps kept; the oldest are forgotten first."""
@@ -125,8 +123,9 @@ async def trace_file(
     pipeline = Pipeline(clock, ids, kinds=kinds, tracer=tracer)
     try:
         report = await pipeline.load_file(path)
+        made = TraceReport(report.file, report.problems)
         if not report.in_force:
-            return TraceReport(report.file, report.problems)
+            return made
         registry = HookRegistry()
         call: Any = (
             registry.json_to_payload(hook, dict(payload))
@@ -139,14 +138,11 @@ async def trace_file(
                 hook, call, GlobalContext(ids.tagged("trace")), extensions=before
             )
         except (PluginError, PluginViolationError) as error:
-            return TraceReport(
-                report.file, report.problems, True, tuple(tracer.steps), error=error.message
-            )
-        return TraceReport(
-            report.file,
-            report.problems,
-            True,
-            tuple(tracer.steps),
+            return replace(made, in_force=True, steps=tuple(tracer.steps), error=error.message)
+        return replace(
+            made,
+            in_force=True,
+            steps=tuple(tracer.steps),
             allowed=result.continue_processing,
             violation=None if result.violation is None else result.violation.reason,
             payload=_shown(result.modified_payload or call),
@@ -195,7 +191,7 @@ def _changed(before: Extensions | None, payload: Any, accepted: Accepted | None)
 
 def _outcome(step: Step, accepted: Accepted | None, error: BaseException | None) -> str:
     if error is not None:
-        return type(error).__name__
+        return type_name(error)
     if accepted is None or not accepted.denied:
         return "allowed"
     return "denied" if step.may_deny else "denied (suppressed)"

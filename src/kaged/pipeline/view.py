@@ -9,21 +9,24 @@ copies are made from is kept in a place without a name: no attribute, no `__dict
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kaged.pipeline.copies import copy_custom, copy_slot, visible_security
+from kaged.pipeline.copies import (
+    copy_agent,
+    copy_custom,
+    copy_delegation,
+    copy_http,
+    copy_slot,
+    visible_security,
+)
 from kaged.pipeline.isolation import model_dict, new_frozen, set_model_dict
 from kaged.pipeline.slots import Extensions
-from kaged.pipeline.tiers import RESOLVED, resolve_rights
+from kaged.pipeline.tiers import RESOLVED, Rights, resolve_rights
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kaged.pipeline.slots import Slot
-    from kaged.pipeline.tiers import Rights
-
-Origin: TypeAlias = "tuple[Extensions, Rights]"
-"""Where a view came from: the authoritative object, and the rights it was cut down to."""
+Origin: TypeAlias = "tuple[Extensions, Rights, dict[str, Any]]"
+"""Where a view came from: the authoritative object, the rights it was cut down to, and the copies
+that were made for it so far, by slot. A slot that still holds its copy has not been changed."""
 
 
 class ExtensionsView(Extensions):
@@ -51,15 +54,20 @@ class ExtensionsView(Extensions):
 
         def __getattr__(self, name: str) -> Any:
             # A field that a subclass of Extensions added without a policy is hidden from everybody.
-            if name in type(origin_of(self)[0]).model_fields:
-                return None
-            return super().__getattr__(name)
+            kind = type(origin_of(self)[0])
+            if kind is not Extensions:
+                return None if name in kind.model_fields else super().__getattr__(name)
+            if name.startswith("__"):
+                return super().__getattr__(name)  # pydantic's own state
+            raise AttributeError(f"'Extensions' object has no attribute {name!r}")
+
+        def __iter__(self) -> Iterator[tuple[str, Any]]:
+            return iter(list(read_all(self).items()))
 
     def model_copy(self, *, update: Any = None, deep: bool = False) -> Extensions:
         """Return a view of the same source, with the slots of `update` in place of its own."""
-        values = copy.deepcopy(read_all(self)) if deep else model_dict(self).copy()
-        if update:
-            values.update(update)
+        values = copy.deepcopy(read_all(self)) if deep else model_dict(self)
+        values = {**values, **update} if update else values.copy()
         twin = _new(ExtensionsView)
         _set_origin(twin, origin_of(self))
         set_model_dict(twin, values)
@@ -89,62 +97,71 @@ def filter_extensions(
     """
     if extensions is None:
         return None
-    return view_of(extensions, RESOLVED.get(capabilities) or resolve_rights(capabilities))
+    rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
+    return view_of(extensions, rights)
 
 
 def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
     """Return a new view of `source` for a holder of `rights`; nothing is copied yet."""
     view = _new(ExtensionsView)
-    _set_origin(view, (source, rights))
+    _set_origin(view, (source, rights, {}))
     return view
 
 
 def read_all(view: ExtensionsView) -> dict[str, Any]:
     """Copy the slots nobody has looked at yet and return the view's own state, in slot order."""
-    values = model_dict(view)
-    if len(values) < len(_COPIES):
-        values = {name: getattr(view, name) for name in _COPIES} | values
-        set_model_dict(view, values)
+    read = model_dict(view)
+    if len(read) >= len(_COPIES):
+        return read
+    values: dict[str, Any] = {}
+    source, rights, copies = origin_of(view)
+    for name, copy_for in _COPIES.items():
+        if name in read:
+            values[name] = read[name]
+            continue
+        value = getattr(source, name)
+        if value is not None:
+            value = copy_for(value, rights)
+        values[name] = copies[name] = value
+    values |= read  # names that are no slots, from a `model_copy`
+    set_model_dict(view, values)
     return values
 
 
 class _SlotOnDemand:
     """Copies a slot on first sight; the copy then lies in the view and is found before this."""
 
-    __slots__ = ("_make", "_name")
+    __slots__ = ("_copy", "_name")
 
-    def __init__(self, name: str, make: Callable[[Any, Rights], Any]) -> None:
+    def __init__(self, name: str, copy_for: Callable[[Any, Rights], Any]) -> None:
         self._name = name
-        self._make = make
+        self._copy = copy_for
 
     def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
         name = self._name
         if view is None:
             raise AttributeError(name)
-        source, rights = origin_of(view)
+        source, rights, copies = origin_of(view)
         value = getattr(source, name)
         if value is not None:
-            value = self._make(value, rights)
+            value = self._copy(value, rights)
+        copies[name] = value
         _put(view, name, value)
         return value
 
 
-def _open(slot: Slot, _rights: Rights) -> Slot:
-    return copy_slot(slot)
-
-
 _COPIES: dict[str, Callable[[Any, Rights], Any]] = {
-    "request": _open,
-    "agent": lambda slot, rights: copy_slot(slot) if rights.agent else None,
-    "http": lambda slot, rights: copy_slot(slot) if rights.headers else None,
+    "request": copy_slot,
+    "agent": copy_agent,
+    "http": copy_http,
     "security": visible_security,
-    "delegation": lambda slot, rights: copy_slot(slot) if rights.delegation else None,
-    "mcp": _open,
-    "completion": _open,
-    "provenance": _open,
-    "llm": _open,
-    "framework": _open,
-    "meta": _open,
+    "delegation": copy_delegation,
+    "mcp": copy_slot,
+    "completion": copy_slot,
+    "provenance": copy_slot,
+    "llm": copy_slot,
+    "framework": copy_slot,
+    "meta": copy_slot,
     "custom": copy_custom,
 }
 """How each slot is copied for a holder of some rights; a slot that is not here stays hidden."""

@@ -13,18 +13,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from kaged.base import KagedError
+from kaged.base.foreign import cancellations, describe_error
 from kaged.pipeline.binding import HookCall, bind_hook
 from kaged.pipeline.kinds import load_class
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plugin import Plugin
-from kaged.pipeline.records import shown
-from kaged.pipeline.remote import decode_call, encode_error, encode_result
+from kaged.pipeline.remote import decode_call, encode_error, encode_result, foreign_result
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _INTERNAL = -32603
 _UNKNOWN_METHOD = -32601
+_CANCELLED = "the plugin cancelled the task that it runs in"
 
 
 class Worker:
@@ -36,6 +38,8 @@ class Worker:
         self._plugin: Plugin | None = None
         self._hooks: dict[str, HookCall] = {}
         self._calls: dict[Any, asyncio.Task[None]] = {}
+        self._given_up: set[Any] = set()
+        """Calls that the host cancelled; of any other cancellation the plugin is the cause."""
         self._ending = asyncio.Event()
 
     async def run(self, lines: asyncio.StreamReader) -> None:
@@ -57,19 +61,24 @@ class Worker:
             if message.get("method") == "kaged.cancel":
                 call = self._calls.get(params.get("id"))
                 if call is not None:
+                    self._given_up.add(params.get("id"))
                     call.cancel()
             elif message.get("method") == "shutdown":
                 break
             elif identity is not None:
                 task = calls.create_task(self._answer(identity, message.get("method"), params))
                 self._calls[identity] = task
-                task.add_done_callback(lambda _task, key=identity: self._calls.pop(key, None))
+                task.add_done_callback(lambda _task, key=identity: self._ended(key))
         self._ending.set()
+
+    def _ended(self, identity: Any) -> None:
+        self._calls.pop(identity, None)
+        self._given_up.discard(identity)
 
     async def _answer(self, identity: Any, method: Any, params: dict[str, Any]) -> None:
         try:
             if method == "invoke":
-                result = await self._invoke(params)
+                result = await self._invoke(identity, params)
             elif method == "load":
                 result = await self._load(params)
             elif method == "ping":
@@ -77,8 +86,15 @@ class Worker:
             else:
                 self._send(identity, error={"code": _UNKNOWN_METHOD, "message": "unknown method"})
                 return
-        except Exception as error:  # noqa: BLE001 - request boundary: told to the host, not lost
-            self._send(identity, error={"code": _INTERNAL, "message": shown(error)})
+        except asyncio.CancelledError:
+            if self._given_up_on(identity):
+                raise
+            self._send(identity, error={"code": _INTERNAL, "message": _CANCELLED})
+            return
+        except BaseException as error:  # noqa: BLE001 - request boundary: told to the host, not lost
+            self._send(
+                identity, error={"code": _INTERNAL, "message": describe_error(error, as_repr=True)}
+            )
             return
         self._send(identity, result=result)
 
@@ -86,22 +102,31 @@ class Worker:
         config = PluginConfig.model_validate(params["config"])
         plugin = load_class(params["class_name"])(config)
         await plugin.initialize()
+        if cancellations():
+            raise asyncio.CancelledError  # it would arrive at the next wait, whoever waits then
         self._hooks = {hook: bind_hook(plugin, config.name, hook) for hook in config.hooks}
         self._plugin = plugin
         return {"hooks": list(self._hooks)}
 
-    async def _invoke(self, params: dict[str, Any]) -> dict[str, Any]:
+    def _given_up_on(self, identity: Any) -> bool:
+        return self._ending.is_set() or identity in self._given_up
+
+    async def _invoke(self, identity: Any, params: dict[str, Any]) -> dict[str, Any]:
         hook = str(params["hook_type"])
         call = self._hooks[hook]
         payload, context, extensions = decode_call(params, self._registry.kind(hook))
         try:
             result = await call(payload, context, extensions)
-        except Exception as error:  # noqa: BLE001 - boundary: the hook's failure is the answer
+            if cancellations():
+                raise asyncio.CancelledError  # also when the hook swallowed it
+        except asyncio.CancelledError:
+            if self._given_up_on(identity):
+                raise
+            return encode_error(KagedError(_CANCELLED, code="plugin_cancelled"), context)
+        except BaseException as error:  # noqa: BLE001 - boundary: the hook's failure is the answer
             return encode_error(error, context)
         if result is not None and not isinstance(result, PluginResult):
-            return encode_error(
-                TypeError(f"hook {hook!r} returned {type(result).__name__}"), context
-            )
+            return encode_error(foreign_result(hook, result), context)
         return encode_result(result, context, extensions)
 
     def _send(self, identity: Any, **body: Any) -> None:

@@ -8,108 +8,65 @@ another project brought: yes to using it here. A no leaves the project pending (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.base import Ids, JsonObject, KagedError
 from kaged.config.pluginwords import PluginSource, SourceKind, parse_source
 from kaged.config.semver import VersionRange, parse_range, parse_version
+from kaged.inbox import (
+    AnsweredBy,
+    CheckedAnswer,
+    Inbox,
+    InboxRequest,
+    RequestClosed,
+    RequestFilter,
+    RequestKind,
+    RequestNotFound,
+    RequestState,
+)
+from kaged.kernel.identity import Actor
+from kaged.plugins.consent_request import (
+    ConsentAnswer,
+    ConsentRequest,
+    ConsentStep,
+    consent_draft,
+    parse_consent,
+)
 from kaged.plugins.declarations import Declaration
+from kaged.plugins.errors import consent_missing
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.prompt import SOURCE_NOT_SPECIFIED, InstallPrompt
 from kaged.plugins.sources import SourceFetcher, relative_source
 
 MAX_REQUESTS: Final = 500
+KINDS: Final = (RequestKind.PLUGIN_CONSENT, RequestKind.PROJECT_CONSENT)
 
 
-class ConsentStep(StrEnum):
-    """What a yes allows."""
-
-    FETCH = "fetch"
-    INSTALL = "install"
-    PATH = "path"
-    USE = "use"
-
-
-class ProjectState(StrEnum):
-    """Whether a project has all the plugins it asks for."""
-
-    READY = "ready"
-    PENDING = "pending"
-
-
-@dataclass(frozen=True, slots=True)
-class ConsentRequest:
-    """One question to the operator; `prompt` is there once the manifest can be read."""
-
-    id: str
-    project_id: str
-    project_root: Path
-    plugin: str
-    package: str
-    source: str
-    version: str | None
-    step: ConsentStep
-    prompt: InstallPrompt | None = None
-    declined: bool = False
-    problem: str = ""
-
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        """The capabilities, empty as long as they are not known."""
-        return () if self.prompt is None else tuple(c.text for c in self.prompt.capabilities)
-
-    @property
-    def question(self) -> str:
-        """The question in words; the default is no."""
-        match self.step:
-            case ConsentStep.FETCH:
-                return f"Fetch {self.plugin} from {self.source}? [y/N]"
-            case ConsentStep.INSTALL:
-                return f"Install {self.plugin}? [y/N]" if not self.prompt else self.prompt.question
-            case ConsentStep.PATH:
-                return f"{self.plugin}: {SOURCE_NOT_SPECIFIED}. Path of the plugin's directory?"
-            case ConsentStep.USE:
-                return f"Let this project use {self.plugin}? [y/N]"
-
-    def as_json(self) -> JsonObject:
-        """Return the request for HTTP answers and for keeping."""
-        capabilities: list[JsonValue] = list(self.capabilities)
-        return {
-            "id": self.id,
-            "project_id": self.project_id,
-            "project_root": str(self.project_root),
-            "name": self.plugin,
-            "package": self.package,
-            "source": self.source,
-            "version": self.version,
-            "step": self.step.value,
-            "capabilities": capabilities,
-            "prompt": None if self.prompt is None else self.prompt.as_json(),
-            "declined": self.declined,
-            "problem": self.problem,
-            "question": self.question,
-        }
-
-
+@dataclass(eq=False)
 class ConsentService:
-    """Keeps open questions. Nothing is fetched or installed but by `answer`."""
+    """Asks through the inbox. Nothing is fetched or installed but by an answer."""
 
-    def __init__(
-        self, installer: PluginInstaller, fetcher: SourceFetcher, audit: AuditLog, ids: Ids
-    ) -> None:
-        self._installer = installer
-        self._fetcher = fetcher
-        self._audit = audit
-        self._ids = ids
+    installer: PluginInstaller
+    fetcher: SourceFetcher
+    inbox: Inbox
+    audit: AuditLog
+    ids: Ids
+
+    def __post_init__(self) -> None:
+        self._on_done: Callable[[str], Awaitable[None]] | None = None
         self._requests: dict[str, ConsentRequest] = {}
         self._fetched: dict[str, tuple[AsyncExitStack, Path]] = {}
         self._turn = asyncio.Lock()
+        self.inbox.register(self, *KINDS)
+
+    def connect(self, on_done: Callable[[str], Awaitable[None]]) -> None:
+        """Take who is told of a plugin that was installed, or may be used, after a yes."""
+        self._on_done = on_done
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -118,45 +75,44 @@ class ConsentService:
         try:
             return self._requests[consent_id]
         except KeyError:
-            raise KagedError(
-                f"there is no consent request {consent_id!r}",
-                code="plugin_consent_unknown",
-                fix="load the project again",
-            ) from None
+            raise _unknown(consent_id) from None
 
     def requests(self, project_id: str | None = None) -> tuple[ConsentRequest, ...]:
         """Return the open and the declined requests, of one project or of all."""
         every = self._requests.values()
         return tuple(one for one in every if project_id in {None, one.project_id})
 
-    def state(self, project_id: str) -> ProjectState:
-        """Return whether a project waits for plugins."""
-        return ProjectState.PENDING if self.requests(project_id) else ProjectState.READY
+    async def restore(self) -> None:
+        """Take back what waited, or was declined, when the daemon ended.
 
-    def snapshot(self) -> list[JsonValue]:
-        """Return every request for keeping over a restart; what was fetched is fetched again."""
-        return [one.as_json() for one in self._requests.values()]
+        What was fetched is fetched again.
+        """
+        for state in (RequestState.PENDING, RequestState.ANSWERED):
+            wanted = RequestFilter(kinds=KINDS, state=state)
+            found, _ = await self.inbox.rows.page(wanted, MAX_REQUESTS, 0)
+            for one in reversed(found):
+                declined = one.answer is not None and not one.answer["allowed"]
+                if state is RequestState.PENDING or (declined and one.taken_at_ms is None):
+                    await self._take_back(one, declined=declined)
 
-    def restore(self, kept: Iterable[Any]) -> None:
-        """Take kept requests back. Raises ValueError for anything else."""
-        for data in kept:
-            try:
-                request = ConsentRequest(
-                    id=str(data["id"]),
-                    project_id=str(data["project_id"]),
-                    project_root=Path(data["project_root"]),
-                    plugin=str(data["name"]),
-                    package=str(data["package"]),
-                    source=str(data["source"]),
-                    version=data["version"],
-                    step=ConsentStep(data["step"]),
-                    declined=bool(data["declined"]),
-                )
-            except (KeyError, TypeError) as error:
-                raise ValueError("this is no consent request") from error
-            if request.step is ConsentStep.INSTALL:
-                request = replace(request, step=_first_step(request.source))
-            self._requests[request.id] = request
+    async def _take_back(self, kept: InboxRequest, *, declined: bool) -> None:
+        data = cast("dict[str, Any]", kept.subject)
+        request = ConsentRequest(
+            id=kept.id,
+            project_id=str(data["project_id"]),
+            project_root=Path(data["project_root"]),
+            plugin=str(data["name"]),
+            package=str(data["package"]),
+            source=str(data["source"]),
+            version=data["version"],
+            step=ConsentStep(data["step"]),
+            declined=declined,
+        )
+        if request.step is ConsentStep.INSTALL:
+            request = replace(request, step=_first_step(request.source))
+        self._requests[request.id] = request
+        if not declined:
+            await self.inbox.ask_again(consent_draft(request))
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -177,6 +133,7 @@ class ConsentService:
                 elif not old.declined and old.id not in self._fetched:
                     # What lies on this machine may have changed since it was shown.
                     self._requests[old.id] = await self._look(old)
+                    await self.inbox.ask_again(consent_draft(self._requests[old.id]))
             asked = {one.plugin: one for one in self.requests(project_id)}
             for name, declaration in reversed(wanted.items()):
                 if name not in asked and len(self._requests) < MAX_REQUESTS:
@@ -188,7 +145,7 @@ class ConsentService:
         source = resolved.source.value
         version = resolved.version.value
         request = ConsentRequest(
-            id=self._ids.tagged("consent"),
+            id=self.ids.tagged("consent"),
             project_id=project_id,
             project_root=declaration.project_root,
             plugin=declaration.plugin_name,
@@ -197,7 +154,7 @@ class ConsentService:
             version=None if version is None else version.text,
             step=ConsentStep.PATH,
         )
-        if (self._installer.store.directory / request.plugin).is_dir():
+        if (self.installer.store.directory / request.plugin).is_dir():
             request = replace(request, step=ConsentStep.USE)
         elif source is not None:
             request = replace(request, step=_first_step(request.source))
@@ -207,7 +164,7 @@ class ConsentService:
         """Read the manifest where that needs no fetching; a bad one is told in the request."""
         try:
             if request.step is ConsentStep.USE:
-                prompt = await self._installer.store.prepare_approval(request.plugin)
+                prompt = await self.installer.store.prepare_approval(request.plugin)
                 return replace(request, prompt=prompt)
             if request.step is ConsentStep.INSTALL:
                 source = parse_source(request.source)
@@ -218,12 +175,13 @@ class ConsentService:
         return request
 
     async def _prompted(self, request: ConsentRequest, path: Path) -> ConsentRequest:
-        prompt = await self._installer.preview(path, source=request.source)
+        prompt = await self.installer.preview(path, source=request.source)
         _require_wanted(request, prompt)
         return replace(request, prompt=prompt, step=ConsentStep.INSTALL, problem="")
 
     async def _announce(self, request: ConsentRequest) -> ConsentRequest:
         self._requests[request.id] = request
+        await self.inbox.ask_again(consent_draft(request))
         data: JsonObject = {
             "name": request.plugin,
             "step": request.step.value,
@@ -232,7 +190,7 @@ class ConsentService:
             "capabilities": list(request.capabilities),
             "consent_id": request.id,
         }
-        self._audit.post(AuditEvent("plugin.consent_requested", data))
+        self.audit.post(AuditEvent("plugin.consent_requested", data))
         return request
 
     # -- answering -----------------------------------------------------------------------------
@@ -244,13 +202,13 @@ class ConsentService:
         allowed: bool,
         digest: str | None = None,
         path: Path | None = None,
-        request_id: str | None = None,
+        who: Actor | None = None,
     ) -> ConsentRequest | None:
         """Take the operator's answer; return the next question, None when all is done.
 
         `digest` is that of the prompt that was shown, for a yes to installing; `path` the directory
         for a plugin without a source. After a no the request stays, declined; it can still be
-        answered with yes. `request_id` is that of the API call, for the audit log.
+        answered with yes.
 
         Raises:
             KagedError: `plugin_consent_unknown`; there is no such request.
@@ -258,33 +216,82 @@ class ConsentService:
             KagedError: `plugin_source_unavailable`; fetching failed; the request stays and can be
                 answered again.
         """
-        async with self._turn:
+        async with self._turn:  # an answer before this one is carried out first
             request = self.get(consent_id)
-            data: JsonObject = {
-                "name": request.plugin,
-                "step": request.step.value,
-                "allowed": allowed,
-                "source": request.source,
-                "consent_id": request.id,
-                "capabilities": list(request.capabilities),
-            }
-            event = AuditEvent("plugin.consent_answered", data, request_id=request_id)
-            await self._audit.record(event)
-            if not allowed:
-                await self._release(request.id)
-                self._requests[request.id] = replace(request, declined=True)
-                return self._requests[request.id]
-            match request.step:
-                case ConsentStep.FETCH:
-                    return await self._fetch(request)
-                case ConsentStep.PATH:
-                    return await self._take_path(request, path)
-                case ConsentStep.INSTALL:
-                    await self._install(request, digest, request_id)
-                case ConsentStep.USE:
-                    await self._use(request, digest)
-            await self._forget(request)
-            return None
+            if request.declined:
+                await self.inbox.ask_again(consent_draft(request))
+        given = ConsentAnswer(allowed, digest, path)
+        by = AnsweredBy("operator") if who is None else AnsweredBy.of(who)
+        try:
+            await self.inbox.take_answer(consent_id, given, by)
+        except (RequestNotFound, RequestClosed) as error:
+            raise _unknown(consent_id) from error
+        return self._requests.get(consent_id)
+
+    # -- for the inbox ---------------------------------------------------------------------------
+
+    async def check(self, request: InboxRequest, answer: Any) -> CheckedAnswer:
+        """Return the answer as it is stored.
+
+        Raises `inbox_answer_invalid`, and `plugin_consent_unknown` before a start is through.
+        """
+        self.get(request.id)
+        given = answer if isinstance(answer, ConsentAnswer) else parse_consent(request, answer)
+        path = None if given.path is None else str(given.path)
+        return CheckedAnswer({"allowed": given.allowed, "digest": given.digest, "path": path})
+
+    async def on_answer(self, request: InboxRequest, by: AnsweredBy) -> None:
+        """Carry an answer out; what cannot be carried out waits for an answer again."""
+        if request.state is not RequestState.ANSWERED:
+            return
+        said = cast("dict[str, Any]", request.answer)
+        path = None if said["path"] is None else Path(said["path"])
+        given = ConsentAnswer(said["allowed"], said["digest"], path)
+        async with self._turn:
+            consent = self.get(request.id)
+            try:
+                done = await self._carry_out(consent, given, by.request_id)
+            except BaseException:
+                await self.inbox.ask_again(consent_draft(self._requests.get(request.id, consent)))
+                raise
+        if done and self._on_done is not None:
+            await self._on_done(consent.plugin)
+
+    def event(self, request: InboxRequest) -> JsonObject:
+        """Return which plugin it is about."""
+        return {"plugin": request.subject["name"], "step": request.subject["step"]}
+
+    async def _carry_out(
+        self, request: ConsentRequest, given: ConsentAnswer, request_id: str | None
+    ) -> bool:
+        """Do what an answer allows; return whether there is nothing more to ask."""
+        data: JsonObject = {
+            "name": request.plugin,
+            "step": request.step.value,
+            "allowed": given.allowed,
+            "source": request.source,
+            "consent_id": request.id,
+            "capabilities": list(request.capabilities),
+        }
+        event = AuditEvent("plugin.consent_answered", data, request_id=request_id)
+        await self.audit.record(event)
+        if not given.allowed:
+            await self._release(request.id)
+            self._requests[request.id] = replace(request, declined=True)
+            return False
+        match request.step:
+            case ConsentStep.FETCH:
+                await self._fetch(request)
+                return False
+            case ConsentStep.PATH:
+                await self._take_path(request, given.path)
+                return False
+            case ConsentStep.INSTALL:
+                await self._install(request, given.digest, request_id)
+            case ConsentStep.USE:
+                await self._use(request, given.digest)
+        await self._forget(request)
+        return True
 
     async def close(self) -> None:
         """Delete what lies in quarantine."""
@@ -297,7 +304,7 @@ class ConsentService:
         stack = AsyncExitStack()
         try:
             fetched = await stack.enter_async_context(
-                self._fetcher.fetch(source, _range(request.version), request.project_root)
+                self.fetcher.fetch(source, _range(request.version), request.project_root)
             )
             asked = await self._prompted(request, fetched.directory)
         except BaseException as error:
@@ -329,12 +336,11 @@ class ConsentService:
             source = parse_source(request.source)
             path = await asyncio.to_thread(relative_source, request.project_root, source)
         if request.prompt is None or digest is None:
-            raise KagedError(
+            raise consent_missing(
                 request.problem or "the answer does not say what was shown",
-                code="plugin_consent_missing",
-                fix="give the digest of the prompt that was answered",
+                "give the digest of the prompt that was answered",
             )
-        await self._installer.install(
+        await self.installer.install(
             path,
             digest,
             source=request.source,
@@ -345,21 +351,32 @@ class ConsentService:
     async def _use(self, request: ConsentRequest, digest: str | None) -> None:
         shown = request.prompt
         if shown is not None and digest is not None and digest != shown.digest:
-            raise KagedError(
+            raise consent_missing(
                 f"the files of {request.plugin} are not the ones that were shown",
-                code="plugin_consent_missing",
-                fix="look at them again and answer again",
+                "look at them again and answer again",
             )
-        await self._installer.store.allow_project(request.plugin, request.project_id)
+        await self.installer.store.allow_project(request.plugin, request.project_id)
 
     async def _forget(self, request: ConsentRequest) -> None:
         await self._release(request.id)
         self._requests.pop(request.id, None)
+        try:
+            await self.inbox.withdraw(request.id, AnsweredBy("daemon"))
+        except (RequestNotFound, RequestClosed):
+            await self.inbox.rows.take(request.id)  # it has its answer
 
     async def _release(self, consent_id: str) -> None:
         known = self._fetched.pop(consent_id, None)
         if known is not None:
             await known[0].aclose()
+
+
+def _unknown(consent_id: str) -> KagedError:
+    return KagedError(
+        f"there is no consent request {consent_id!r}",
+        code="plugin_consent_unknown",
+        fix="load the project again",
+    )
 
 
 def source_text(source: PluginSource) -> str:

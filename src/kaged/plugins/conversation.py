@@ -80,11 +80,6 @@ class PluginConversation:
         return None if self._peer is None else self._peer.process.pid
 
     @property
-    def ready(self) -> bool:
-        """Whether calls can be made."""
-        return self._machine.state is ConversationState.READY
-
-    @property
     def dropped_notifications(self) -> int:
         """How many notifications were dropped for their rate."""
         return self._machine.dropped_notifications
@@ -121,6 +116,11 @@ class PluginConversation:
 
     async def _spawn(self, projects: Mapping[str, Path]) -> None:
         settings = self._parts.settings
+        try:
+            # At every start: whoever may write there must not get code to run by ending a process.
+            await asyncio.to_thread(self.plugin.require_unchanged)
+        except KagedError as error:
+            raise StartFailed("consent", error.message, fix=error.fix) from error
         try:
             request = cage_request(
                 self.plugin,

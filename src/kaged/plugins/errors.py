@@ -47,3 +47,19 @@ class StartFailed(KagedError):
         self.reason = reason
         self.retry = retry
         self.event = event
+
+
+class TreeRefused(KagedError):
+    """A directory holds something that is never copied into the store: `path` says what."""
+
+    code = "plugin_tree_refused"
+
+
+def consent_missing(message: str, fix: str) -> KagedError:
+    """Return the error for files that are not those that the operator said yes to."""
+    return KagedError(message, code="plugin_consent_missing", fix=fix)
+
+
+def store_failed(message: str, fix: str) -> KagedError:
+    """Return the error for a change of the plugin store that was not made."""
+    return KagedError(message, code="plugin_store_failed", fix=fix)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.capabilities import NetCapability
+from kaged.kernel.describe import require
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
+from kaged.pipeline.origin import AgentPlace, CallOrigin, user_subject
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
@@ -55,13 +56,13 @@ async def call_with_hooks(
     hooked = HookedCall(pipeline, _origin(parts, plugin, context))
     tool = describe_method(plugin, method)
     before = await hooked.before_tool(tool.name, params, tool)
-    before.decision.require()
+    require(before.decision, before.refusal)
     if before.changed:
         method, params = _resolved_again(parts, plugin, method, params, before, context)
         tool = describe_method(plugin, method)
     result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
     after = await hooked.after_tool(tool.name, result, tool)
-    after.decision.require()
+    require(after.decision, after.refusal)
     return to_json(after.payload.result) if after.changed else result
 
 
@@ -74,7 +75,7 @@ def _origin(parts: HostParts, plugin: HostedPlugin, context: WireContext) -> Cal
     return CallOrigin(
         request_id=context.request_id,
         at_ms=parts.clock.now_ms(),
-        subject=None if operator is None else Subject(operator),
+        subject=None if operator is None else user_subject(operator),
         agent=agent,
         source="agent" if context.from_agent else "daemon",
         scope=plugin.name,

@@ -206,15 +206,12 @@ class HookRunner:
             if conversation is None:
                 return _NoAnswer.NOTHING
             timeout_s = float(plugin.installed.manifest.hook_timeout_sec)
-            self._parts.post(
+            self._tell(
                 "plugin.hook.fired",
-                {
-                    "name": plugin.name,
-                    "hook": hook.value,
-                    "agent_path": one.declaration.agent_path,
-                    "session_id": context.session_id,
-                    "request_id": context.request_id,
-                },
+                one,
+                hook,
+                session_id=context.session_id,
+                request_id=context.request_id,
             )
             plugin.metrics.hooks += 1
             started_s = self._parts.clock.monotonic_s()
@@ -225,15 +222,7 @@ class HookRunner:
                     answer = await conversation.request(HOOK_NAMESPACE + hook, body, timeout_s)
             except (TimeoutError, PeerTimeout):
                 plugin.metrics.hook_timeouts += 1
-                self._parts.post(
-                    "plugin.hook.timeout",
-                    {
-                        "name": plugin.name,
-                        "hook": hook.value,
-                        "agent_path": one.declaration.agent_path,
-                        "timeout_sec": timeout_s,
-                    },
-                )
+                self._tell("plugin.hook.timeout", one, hook, timeout_sec=timeout_s)
                 return _NoAnswer.NOTHING
             except Unsendable as error:
                 if params.get("role") == PluginRole.COMPACTOR:
@@ -258,17 +247,26 @@ class HookRunner:
     def _failed(
         self, one: Participant, hook: Hook, context: WireContext, code: int, message: str
     ) -> None:
-        self._parts.post(
+        self._tell(
             "plugin.hook.failed",
-            {
-                "name": one.plugin.name,
-                "hook": hook.value,
-                "agent_path": one.declaration.agent_path,
-                "error_code": int(code),
-                "error_message": message,
-            },
-            request_id=context.request_id,
+            one,
+            hook,
+            context.request_id,
+            error_code=int(code),
+            error_message=message,
         )
+
+    def _tell(
+        self,
+        event: str,
+        one: Participant,
+        hook: Hook,
+        of_request: str | None = None,
+        **data: JsonValue,
+    ) -> None:
+        about = {"name": one.plugin.name, "hook": hook.value}
+        placed = {**about, "agent_path": one.declaration.agent_path, **data}
+        self._parts.post(event, placed, of_request)
 
 
 def _with_hook(participants: Sequence[Participant], hook: Hook) -> Iterator[Participant]:

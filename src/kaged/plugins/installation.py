@@ -18,13 +18,15 @@ import structlog
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, iso_utc
 from kaged.kernel.policy import CageLimits
-from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.errors import PluginNotFound, consent_missing, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
+    StoreProblem,
     StoreReader,
+    Trouble,
     read_manifest,
 )
 from kaged.plugins.storesteps import Before, StoreSteps, remove_tree
@@ -97,16 +99,7 @@ class PluginStore(StoreReader):
             self._log.warning(
                 "plugin.disabled", plugin=problem.name, why=problem.state, detail=problem.detail
             )
-            self._audit.post(
-                AuditEvent(
-                    "plugin.disabled",
-                    {
-                        "name": problem.name,
-                        "reason": problem.trouble.value,
-                        "detail": problem.detail,
-                    },
-                )
-            )
+            self._audit.post(_told(problem))
         return found
 
     async def recover(self) -> str | None:
@@ -186,10 +179,9 @@ class PluginStore(StoreReader):
                 await self._settle()
                 prompt = await asyncio.to_thread(self.prompt_for, path, source)
                 if prompt.digest != digest:
-                    raise KagedError(
+                    raise consent_missing(
                         f"the files of {prompt.name} are not the ones that were shown",
-                        code="plugin_consent_missing",
-                        fix="look at them again and answer again",
+                        "look at them again and answer again",
                     )
                 token = self._ids.tagged("copy")
                 try:
@@ -197,10 +189,9 @@ class PluginStore(StoreReader):
                     entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
                     await self._commit(entry, request_id)
                 except OSError as error:
-                    raise KagedError(
+                    raise store_failed(
                         f"the plugin could not be copied: {error.strerror or error}",
-                        code="plugin_store_failed",
-                        fix="check free space and permissions; nothing was changed",
+                        "check free space and permissions; nothing was changed",
                     ) from error
                 finally:
                     remove_tree(self._steps.staged(token))
@@ -232,10 +223,9 @@ class PluginStore(StoreReader):
                 try:
                     await self._commit(entry, request_id)
                 except OSError as error:
-                    raise KagedError(
+                    raise store_failed(
                         f"{name} could not be removed: {error.strerror or error}",
-                        code="plugin_store_failed",
-                        fix="check permissions, then try again",
+                        "check permissions, then try again",
                     ) from error
 
     async def approve(
@@ -246,10 +236,8 @@ class PluginStore(StoreReader):
             with self._steps.locked():
                 prompt = await asyncio.to_thread(self.changed_files_prompt, name)
                 if prompt.digest != digest:
-                    raise KagedError(
-                        f"the files of {name} changed again",
-                        code="plugin_consent_missing",
-                        fix="look at them again",
+                    raise consent_missing(
+                        f"the files of {name} changed again", "look at them again"
                     )
                 old = await asyncio.to_thread(self._steps.pin, name)
                 pin = self._pin(prompt, () if old is None else old.projects)
@@ -296,21 +284,16 @@ class PluginStore(StoreReader):
         try:
             await self._carry_out()
         except (OSError, ValueError) as error:
-            raise KagedError(
+            raise store_failed(
                 f"an earlier change of the plugin store cannot be finished: {error}",
-                code="plugin_store_failed",
-                fix="check free space and permissions",
+                "check free space and permissions",
             ) from error
 
     def _stage(self, directory: Path, token: str, digest: str) -> None:
         staged = self._steps.staged(token)
         facts = copy_tree(directory.resolve(), staged)
         if facts.digest != digest:
-            raise KagedError(
-                "the files changed while they were copied",
-                code="plugin_consent_missing",
-                fix="look at them again",
-            )
+            raise consent_missing("the files changed while they were copied", "look at them again")
         read_manifest(staged)
 
     def _entry(self, prompt: InstallPrompt, token: str, project_id: str | None) -> JournalEntry:
@@ -374,3 +357,25 @@ class PluginStore(StoreReader):
     def _take_back(self, entry: JournalEntry, before: Before) -> None:
         self._steps.undo(entry, before)
         self._steps.journal.finish()
+
+
+def _told(problem: StoreProblem) -> AuditEvent:
+    """Return the row about a plugin that is not used; one that claims another's name has its own.
+
+    Such a plugin can only have been put there by hand: what is installed bears its folder's name.
+    """
+    if problem.trouble is Trouble.TOOL_NAME_COLLISION:
+        owner = problem.tool.partition(".")[0]
+        first = problem.directory.parent / owner
+        return AuditEvent(
+            "plugin.tool_name_collision",
+            {
+                "first": f"{owner} ({first})",
+                "second": f"{owner} ({problem.directory})",
+                "tool": problem.tool,
+            },
+        )
+    return AuditEvent(
+        "plugin.disabled",
+        {"name": problem.name, "reason": problem.trouble.value, "detail": problem.detail},
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kaged.base import KagedError
 from kaged.config.manifest import Manifest
 from kaged.kernel.capabilities import CapabilitySet
 from kaged.kernel.policy import CageLimits
+from kaged.plugins.treecopy import read_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class InstalledPlugin:
 
     `grants` are capabilities that the operator added on this machine (PH-AMB-68); `local` says
     whether every project may use it. `data_dir` is what `config:` stands for in its capabilities.
+    `digest` is that of the files that the operator agreed to; None for what was put there by hand.
     """
 
     directory: Path
@@ -25,6 +28,30 @@ class InstalledPlugin:
     local: bool = True
     grants: CapabilitySet = field(default_factory=CapabilitySet)
     limits: CageLimits = field(default_factory=CageLimits)
+    digest: str | None = None
+
+    def require_unchanged(self) -> None:
+        """Refuse files that are others than the operator agreed to. Blocks: reads all of them.
+
+        Raises:
+            KagedError: `plugin_files_changed`; they are, or they cannot be compared.
+        """
+        if self.digest is None:
+            return
+        try:
+            changed = read_tree(self.directory).digest != self.digest
+        except (KagedError, OSError) as error:
+            raise self._changed(f"cannot be compared with what was agreed to: {error}") from error
+        if changed:
+            raise self._changed("were changed after the operator agreed to them")
+
+    def _changed(self, how: str) -> KagedError:
+        return KagedError(
+            f"The files of {self.name} {how}.",
+            code="plugin_files_changed",
+            fix=f"look at them and approve them: kaged plugin renew {self.name}",
+            plugin=self.name,
+        )
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base import KagedError
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.plugin import HostedPlugin
@@ -50,41 +50,6 @@ class PluginInstaller:
         for plugin in found.plugins:
             self._supervisor.register(plugin)
         return found
-
-    def listing(self) -> list[JsonObject]:
-        """Return every plugin of the store by name: what it is, its state, why it is out of use.
-
-        `homepage` and `operator_grants` are for the long form of the list.
-        """
-        enabled = frozenset(self.store.enabled())
-        rows: dict[str, JsonObject] = {}
-        for name, plugin in self._supervisor.plugins.items():
-            manifest = plugin.installed.manifest
-            grants: list[JsonValue] = list(plugin.installed.grants.texts)
-            rows[name] = {
-                "name": name,
-                "version": plugin.installed.version,
-                "description": manifest.description,
-                "state": plugin.state.value,
-                "note": plugin.note,
-                "enabled": name in enabled,
-                "local": plugin.installed.local,
-                "homepage": manifest.homepage,
-                "operator_grants": grants,
-            }
-        for problem in self._problems.values():
-            rows[problem.name] = {
-                "name": problem.name,
-                "version": None,
-                "description": "",
-                "state": problem.state,
-                "note": problem.detail,
-                "enabled": problem.name in enabled,
-                "local": None,
-                "homepage": None,
-                "operator_grants": [],
-            }
-        return [rows[name] for name in sorted(rows)]
 
     async def preview(self, path: Path, *, source: str = "") -> InstallPrompt:
         """Return what the operator is shown; see `PluginStore.prepare` for what it raises."""

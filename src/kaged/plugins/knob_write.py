@@ -29,6 +29,7 @@ from kaged.plugins.declarations import Declaration
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.supervisor import PluginSupervisor
+from kaged.projects.agreement import SettingEdit
 
 Models = Callable[[], Mapping[str, frozenset[ModelTrait]]]
 Reload = Callable[[str], Awaitable[object]]
@@ -36,7 +37,10 @@ Reload = Callable[[str], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class KnobChange:
-    """What a write did; `delivered` is false when the plugin does not run or refused the value."""
+    """What a write did; `delivered` is false when the plugin does not run or refused the value.
+
+    `code` then says which of the two (`config_invalid`: it refused), and `note` why.
+    """
 
     plugin: str
     knob: str
@@ -44,6 +48,7 @@ class KnobChange:
     old: JsonValue
     new: JsonValue
     delivered: bool
+    code: str = ""
     note: str = ""
 
     def as_json(self) -> JsonObject:
@@ -97,6 +102,15 @@ class KnobService:
                 )
         return view
 
+    def edit_of(self, project_id: str, agent_path: str, plugin: str, knob: str) -> SettingEdit:
+        """Return what `write` would change in the project file.
+
+        Raises PluginNotFound, KagedError: `knob_not_found`; there is no such knob here.
+        """
+        found, declaration = self._declared(project_id, agent_path, plugin)
+        field = _knob(found, knob).bound_field
+        return SettingEdit(agent_path, declaration.resolved.key, field)
+
     async def write(
         self,
         project_id: str,
@@ -122,14 +136,7 @@ class KnobService:
         """
         async with self._turn:
             found, declaration = self._declared(project_id, agent_path, plugin)
-            chosen = found.installed.manifest.knobs.get(knob)
-            if chosen is None:
-                names = ", ".join(found.installed.manifest.knobs) or "none"
-                raise KagedError(
-                    f"{plugin} has no knob {knob!r}",
-                    code="knob_not_found",
-                    fix=f"its knobs are: {names}",
-                )
+            chosen = _knob(found, knob)
             field = chosen.bound_field
             await asyncio.to_thread(self._require_fit, found, declaration, chosen, value)
             old = declaration.project_half.get(field, _default(chosen))
@@ -145,8 +152,8 @@ class KnobService:
             await self._audit.record(event)
             await asyncio.to_thread(_write, declaration, field, value)
             await reload(project_id)
-            note = await self._deliver(found, project_id, agent_path)
-            return KnobChange(plugin, knob, agent_path, old, value, not note, note)
+            code, note = await self._deliver(found, project_id, agent_path)
+            return KnobChange(plugin, knob, agent_path, old, value, not code, code, note)
 
     def _declared(
         self, project_id: str, agent_path: str, plugin: str
@@ -179,40 +186,38 @@ class KnobService:
         facts = KnobFacts(models=self._models(), exists=_looker(plugin, declaration))
         decision = knob.decide(value, facts)
         if not decision.allowed:
-            raise KagedError(
-                f"{knob.label} {decision.detail}",
-                code="knob_value_refused",
-                fix="choose another value",
-            )
+            raise _refused(f"{knob.label} {decision.detail}")
         if knob.bound_field == "isolation" and not _may_turn_isolation(declaration):
-            raise KagedError(
+            raise _refused(
                 f"{knob.label}: the declaration itself says isolation",
-                code="knob_value_refused",
-                fix="change `isolation` beside `package` in the project file",
+                "change `isolation` beside `package` in the project file",
             )
         half = {**declaration.project_half, knob.bound_field: value}
         invalid = plugin.schemas.check_project(half)
         if invalid is not None:
-            errors: list[JsonValue] = list(invalid.errors)
-            raise KagedError(
+            raise _refused(
                 f"{knob.label} does not fit the plugin's config: {invalid.errors[0]}",
-                code="knob_value_refused",
-                fix="choose another value",
-                errors=errors,
+                errors=[*invalid.errors],
             )
 
-    async def _deliver(self, plugin: HostedPlugin, project_id: str, agent_path: str) -> str:
-        """Deliver the agent's new config, unless reading the project again did; return why not."""
+    async def _deliver(
+        self, plugin: HostedPlugin, project_id: str, agent_path: str
+    ) -> tuple[str, str]:
+        """Deliver the agent's new config, unless reading the project again did.
+
+        Returns code and words of why not, both empty when it was.
+        """
         if plugin.ready_or_none() is None:
-            return f"{plugin.name} is not running; it gets the value when it starts"
+            waits = f"{plugin.name} is not running; it gets the value when it starts"
+            return "plugin_unavailable", waits
         declaration = self._supervisor.declaration(project_id, agent_path, plugin.name)
         if declaration is None:
-            return f"{agent_path} no longer declares {plugin.name}"
+            return "knob_not_found", f"{agent_path} no longer declares {plugin.name}"
         try:
             await plugin.update_config(declaration.effective(plugin.schemas, plugin.system_config))
         except KagedError as error:
-            return error.message
-        return ""
+            return error.code, error.message
+        return "", ""
 
 
 def _write(
@@ -232,6 +237,21 @@ def _write(
         change(YamlEdit(read_text(file, inside=root).text, str(file)))
     else:
         edit_yaml(file, change, inside=root)
+
+
+def _refused(message: str, fix: str = "choose another value", **data: JsonValue) -> KagedError:
+    return KagedError(message, code="knob_value_refused", fix=fix, **data)
+
+
+def _knob(plugin: HostedPlugin, name: str) -> Knob:
+    knobs = plugin.installed.manifest.knobs
+    if name not in knobs:
+        raise KagedError(
+            f"{plugin.name} has no knob {name!r}",
+            code="knob_not_found",
+            fix=f"its knobs are: {', '.join(knobs) or 'none'}",
+        )
+    return knobs[name]
 
 
 def _may_turn_isolation(declaration: Declaration) -> bool:

@@ -24,11 +24,6 @@ class ConfigLane:
         self._idle.set()
         self._turn = asyncio.Lock()
 
-    @property
-    def current(self) -> JsonObject | None:
-        """The configuration last delivered."""
-        return self._current
-
     def delivered(self, config: JsonObject) -> None:
         """Take note that a configuration reached the plugin on another way."""
         self._current = config

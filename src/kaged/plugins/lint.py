@@ -24,10 +24,9 @@ from kaged.config.nodes import Node
 from kaged.config.pluginwords import MANIFEST_NAME
 from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 from kaged.config.yamldoc import parse_yaml
-from kaged.kernel.capabilities import explain
+from kaged.kernel.describe import describe_grant
 from kaged.plugins.conversation import PluginConversation
-from kaged.plugins.errors import StartFailed
-from kaged.plugins.install_errors import TreeRefused
+from kaged.plugins.errors import StartFailed, TreeRefused
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts, HostSettings
 from kaged.plugins.settings import ConfigSchemas
@@ -230,11 +229,11 @@ def _check_own_file(files: _Files, word: str, index: int, *, program: bool) -> N
 
 def _check_capabilities(files: _Files, manifest: Manifest) -> None:
     for index, item in enumerate(manifest.capabilities):
-        words = explain(item)
-        if words.dangerous:
+        sentence = describe_grant(item)
+        if sentence.dangerous:
             files.note(
                 "capabilities",
-                f"{item.text} is flagged when the plugin is installed: {words.warning}",
+                f"{item.text} is flagged when the plugin is installed: {sentence.warning}",
                 "ask for less, if less will do",
                 "dangerous_capability",
                 index=index,

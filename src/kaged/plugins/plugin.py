@@ -193,13 +193,10 @@ class HostedPlugin:
         self._policy.running(now_s)
         self.running_since_s = now_s
         self.note = ""
-        self._parts.post(
+        self._tell(
             "plugin.initialized",
-            {
-                "name": self.name,
-                "methods_count": len(greeting.methods),
-                "capabilities_count": len(self.installed.manifest.capabilities),
-            },
+            methods_count=len(greeting.methods),
+            capabilities_count=len(self.installed.manifest.capabilities),
         )
         self._tasks.start(self._watch(conversation), "watch")
         self._tasks.start(self._check_health(conversation), "health")
@@ -218,10 +215,7 @@ class HostedPlugin:
             raise StartFailed("config", str(error)) from error
         invalid = schemas.check_system(self.system_config)
         if invalid is not None:
-            self._parts.post(
-                CONFIG_INVALID,
-                {"name": self.name, "side": invalid.side.value, "errors": list(invalid.errors)},
-            )
+            self._tell(CONFIG_INVALID, side=invalid.side.value, errors=list(invalid.errors))
             reason = f"the system half of its config: {invalid.errors[0]}"
             raise StartFailed("config", reason, event=CONFIG_INVALID)
         half = self.project_half()
@@ -232,14 +226,11 @@ class HostedPlugin:
     def _start_failed(self, error: StartFailed) -> None:
         self.note = error.message
         if not error.event:
-            self._parts.post(
+            self._tell(
                 "plugin.failed",
-                {
-                    "name": self.name,
-                    "total_failures": self._policy.failures,
-                    "step": error.step,
-                    "reason": error.reason,
-                },
+                total_failures=self._policy.failures,
+                step=error.step,
+                reason=error.reason,
             )
         if self._state is PluginState.SPAWNING:
             self._enter(PluginState.FAILED)
@@ -248,22 +239,13 @@ class HostedPlugin:
         report = await conversation.stop()
         self._last_stderr = conversation.peer.stderr.lines
         self.metrics.notifications_dropped += conversation.dropped_notifications
-        data: JsonObject = {"name": self.name, "reason": reason}
         if report.step is StopStep.KILLED:
-            self._parts.post("plugin.killed", data)
+            self._tell("plugin.killed", reason=reason)
             return
-        if report.step is StopStep.ASKED and report.exit.exit_code == 0:
-            self._parts.post(
-                "plugin.exited",
-                {
-                    "name": self.name,
-                    "exit_code": 0,
-                    "last_stderr": list(conversation.peer.stderr.lines),
-                },
-            )
-        data["exit_code"] = report.exit.exit_code
-        data["signal"] = report.exit.signal
-        self._parts.post("plugin.stopped", data)
+        ended = report.exit
+        if report.step is StopStep.ASKED and ended.exit_code == 0:
+            self._tell("plugin.exited", exit_code=0, last_stderr=[*self._last_stderr])
+        self._tell("plugin.stopped", reason=reason, exit_code=ended.exit_code, signal=ended.signal)
 
     # -- when it ends by itself ----------------------------------------------------------------
 
@@ -284,34 +266,27 @@ class HostedPlugin:
     def _tell_crash(self, conversation: PluginConversation, report: ExitReport) -> None:
         why = conversation.ended_by_us
         self._last_stderr = conversation.peer.stderr.lines
-        lines: list[JsonValue] = list(conversation.peer.stderr.lines)
         self.note = why or report.detail
         if conversation.killed_by_force:
-            self._parts.post("plugin.killed", {"name": self.name, "reason": why or ""})
+            self._tell("plugin.killed", reason=why or "")
         data: JsonObject = {
-            "name": self.name,
             "exit_code": report.exit_code,
-            "last_stderr": lines,
+            "last_stderr": [*self._last_stderr],
             "reason": self.note,
             "pid": conversation.pid,
         }
         if why is None and report.clean:
-            self._parts.post("plugin.exited", data)
+            self._tell("plugin.exited", **data)
         else:
-            self._parts.post("plugin.crashed", {**data, "signal": report.signal})
+            self._tell("plugin.crashed", **data, signal=report.signal)
 
     def _after_failure(self) -> None:
         verdict = self._policy.failed(self._parts.clock.monotonic_s())
         if isinstance(verdict, Again):
             self._tasks.start(self._restart(verdict.delay_s), "restart")
             return
-        self._parts.post(
-            "plugin.failed",
-            {"name": self.name, "total_failures": verdict.failures, "reason": self.note},
-        )
-        self._parts.post(
-            "plugin.disabled", {"name": self.name, "reason": "failure", "detail": self.note}
-        )
+        self._tell("plugin.failed", total_failures=verdict.failures, reason=self.note)
+        self._tell("plugin.disabled", reason="failure", detail=self.note)
         self._enter(PluginState.FAILED)
 
     async def _restart(self, delay_s: float) -> None:
@@ -326,15 +301,12 @@ class HostedPlugin:
                 return
             self.note = error.message
             if not error.event:
-                self._parts.post(
+                self._tell(
                     "plugin.crashed",
-                    {
-                        "name": self.name,
-                        "exit_code": None,
-                        "signal": None,
-                        "last_stderr": [],
-                        "reason": error.reason,
-                    },
+                    exit_code=None,
+                    signal=None,
+                    last_stderr=[],
+                    reason=error.reason,
                 )
             self._enter(PluginState.CRASHED)
             self._after_failure()
@@ -351,10 +323,7 @@ class HostedPlugin:
                 failures = 0
                 continue
             failures += 1
-            self._parts.post(
-                "plugin.health_fail",
-                {"name": self.name, "consecutive_failures": failures, "reason": problem},
-            )
+            self._tell("plugin.health_fail", consecutive_failures=failures, reason=problem)
             if failures >= self._parts.settings.health_failures:
                 conversation.end("health")
                 return
@@ -398,20 +367,14 @@ class HostedPlugin:
         return conversation
 
     async def call_tool(
-        self,
-        tool: str,
-        params: JsonObject,
-        context: WireContext,
-        config: JsonObject | None,
-        *,
-        timeout_s: float | None = None,
+        self, tool: str, params: JsonObject, context: WireContext, config: JsonObject | None
     ) -> JsonValue:
         """Call a tool by its unprefixed name, under the calling agent's effective config."""
         if not self.has_tool(tool):
             raise MethodNotFound(f"{self.name} has no tool {tool}")
         conversation = self._ready()
         full_name = f"{self.name}.{tool}"
-        return await self._call(conversation, full_name, params, context, config, timeout_s)
+        return await self._call(conversation, full_name, params, context, config, None)
 
     async def _call(
         self,
@@ -422,18 +385,15 @@ class HostedPlugin:
         config: JsonObject | None,
         timeout_s: float | None,
     ) -> JsonValue:
-        parts, name, request_id = self._parts, self.name, context.request_id
-        parts.post(
+        clock, request_id = self._parts.clock, context.request_id
+        self._tell(
             "plugin.method_called",
-            {
-                "name": name,
-                "method": method,
-                "request_id": request_id,
-                "operator_id": context.operator_id,
-                "project_id": context.project_id,
-            },
+            method=method,
+            request_id=request_id,
+            operator_id=context.operator_id,
+            project_id=context.project_id,
         )
-        started_s = parts.clock.monotonic_s()
+        started_s = clock.monotonic_s()
         # Until it has answered; a caller that gives up leaves with this one as well.
         error_code: int | None = ErrorCode.INTERNAL_ERROR.value
         try:
@@ -449,18 +409,17 @@ class HostedPlugin:
             error_code = None
             return answer
         finally:
-            duration_ms = (parts.clock.monotonic_s() - started_s) * 1000
+            duration_ms = (clock.monotonic_s() - started_s) * 1000
             self.metrics.called(duration_ms, error_code)
-            data: JsonObject = {
-                "name": name,
-                "method": method,
-                "request_id": request_id,
-                "duration_ms": round(duration_ms, 3),
-                "success": error_code is None,
-            }
-            if error_code is not None:
-                data["error_code"] = error_code
-            parts.post("plugin.method_returned", data)
+            failed: JsonObject = {} if error_code is None else {"error_code": error_code}
+            self._tell(
+                "plugin.method_returned",
+                method=method,
+                request_id=request_id,
+                duration_ms=round(duration_ms, 3),
+                success=error_code is None,
+                **failed,
+            )
 
     async def ask(
         self,
@@ -577,6 +536,10 @@ class HostedPlugin:
         self._parts.log.info("plugin.state_changed", plugin=self.name, state=new.value)
         if self._on_state is not None:
             self._on_state(self, new)
+
+    def _tell(self, event: str, **data: JsonValue) -> None:
+        """Write an audit event about this plugin."""
+        self._parts.post(event, {"name": self.name, **data})
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self._parts.log.error("plugin.task_failed", task=name, error=repr(error))

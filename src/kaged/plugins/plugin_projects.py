@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -16,10 +17,13 @@ from kaged.base import KagedError
 from kaged.config.agents import AgentTree
 from kaged.plugins.admission import admit_project
 from kaged.plugins.consent import ConsentService
-from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.declarations import Declaration, declarations_of
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.supervisor import PluginSupervisor
+from kaged.projects.readiness import Guard
+
+START_PATIENCE_S: Final = 15.0
+"""How long a project waits for plugins that are still starting."""
 
 _log = structlog.get_logger("kaged.plugins")
 
@@ -41,12 +45,12 @@ class PluginProjects:
         self,
         supervisor: PluginSupervisor,
         consents: ConsentService,
-        kept: ConsentFile,
         may_use: Callable[[str, HostedPlugin], bool],
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard or Guard("plugins", each_project=True)
         self._supervisor = supervisor
         self._consents = consents
-        self._kept = kept
         self._may_use = may_use
         self._trees: dict[str, AgentTree] = {}
         self._open = False
@@ -56,8 +60,17 @@ class PluginProjects:
     # -- news ----------------------------------------------------------------------------------
 
     def loaded(self, project_id: str, tree: AgentTree) -> None:
-        """Take note that a project was loaded or read anew."""
+        """Take note that a project was loaded or read anew.
+
+        One that declares plugins is guarded once they have heard of it. A plugin that takes too
+        long to start is done without, as by sessions.
+        """
         self._trees[project_id] = tree
+        if next(declarations_of(project_id, tree), None) is None:
+            self._guard.stand(project_id)
+        elif not self._guard.stands(project_id):
+            loop = asyncio.get_running_loop()
+            loop.call_later(START_PATIENCE_S, self._reached, project_id, tree)
         self._put(_News(project_id, tree, again=self._open))
 
     def unloaded(self, project_id: str) -> None:
@@ -89,8 +102,8 @@ class PluginProjects:
     async def open(self) -> None:
         """Take back the questions of the last run; from now on plugins are known."""
         try:
-            self._consents.restore(await asyncio.to_thread(self._kept.read))
-        except (OSError, ValueError) as error:
+            await self._consents.restore()
+        except KagedError as error:
             # The questions are asked again; an answer that was given is in the store, not here.
             _log.warning("consents.unreadable", problem=str(error))
         for one in self._consents.requests():
@@ -128,20 +141,21 @@ class PluginProjects:
         if news.tree is None:
             await self._supervisor.unload_project(news.project_id)
         else:
-            await self._supervisor.load_project(news.project_id, news.tree)
+            try:
+                await self._supervisor.load_project(news.project_id, news.tree)
+            finally:
+                self._reached(news.project_id, news.tree)
 
     async def _ask(self, news: _News) -> None:
         missing = () if news.tree is None else self._missing(news.project_id, news.tree)
-        before = self._consents.snapshot()
         await self._consents.request(news.project_id, missing, again=news.again)
-        if self._consents.snapshot() != before:
-            await self.keep()
-
-    async def keep(self) -> None:
-        """Keep the open questions over a restart."""
-        await asyncio.to_thread(self._kept.write, self._consents.snapshot())
 
     # -- own -----------------------------------------------------------------------------------
+
+    def _reached(self, project_id: str, tree: AgentTree) -> None:
+        """Take note that plugins know a project; older news of it does not count."""
+        if self._trees.get(project_id) is tree:
+            self._guard.stand(project_id)
 
     def _missing(self, project_id: str, tree: AgentTree) -> tuple[Declaration, ...]:
         plugins = self._supervisor.plugins

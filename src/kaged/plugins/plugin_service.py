@@ -8,29 +8,30 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.agents import AgentTree
 from kaged.config.pluginwords import PRIMARY
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import AccessAction, may
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
-from kaged.plugins.plugin_projects import PluginProjects
+from kaged.plugins.plugin_projects import START_PATIENCE_S, PluginProjects
 from kaged.plugins.storage import StorageBroker
 from kaged.plugins.storereader import StoreProblem
 from kaged.plugins.supervisor import PluginSupervisor
+from kaged.projects.agreement import SettingEdit
+from kaged.projects.readiness import Ready
+from kaged.store.session_rows import session_not_found
 from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRecord
 
-START_PATIENCE_S: Final = 15.0
-"""How long the first message of a session waits for plugins that are still starting."""
-
-ReloadProject = Callable[[str, Actor], Awaitable[object]]
+ReloadProject = Callable[[str, Actor, SettingEdit], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
 
 
@@ -48,13 +49,16 @@ class PluginService:
         broker: StorageBroker,
         reload_project: ReloadProject,
         session_of: Callable[[str], Awaitable[SessionRecord]],
+        ready: Ready,
     ) -> None:
+        self._project_ready = ready
         self._session_of = session_of
         self._active_sessions: Callable[[Collection[str]], int] = lambda _projects: 0
         self.supervisor = supervisor
         self.projects = projects
         self._installer = installer
         self._consents = consents
+        consents.connect(self._changed)
         self._knobs = knobs
         self._broker = broker
         self._reload_project = reload_project
@@ -149,10 +153,11 @@ class PluginService:
         """Write a knob into the project file and hand the new config to the plugin."""
 
         async def read_again(project: str) -> None:
-            await self._reload_project(project, who)
+            await self._reload_project(project, who, edit)
             await self.projects.settled()
 
         await self.projects.settled()
+        edit = self._knobs.edit_of(project_id, agent_path, name, knob)
         change = await self._knobs.write(
             project_id,
             agent_path,
@@ -181,18 +186,13 @@ class PluginService:
         """Take the operator's answer; return the next question, if there is one."""
         await self.projects.asked()
         request = self._consents.get(consent_id)
-        try:
-            following = await self._consents.answer(
-                consent_id,
-                allowed=allowed,
-                digest=digest,
-                path=None if path is None else _absolute(path),
-                request_id=who.request_id,
-            )
-        finally:
-            await self.projects.keep()
-        if following is None:
-            await self._changed(request.plugin)
+        following = await self._consents.answer(
+            consent_id,
+            allowed=allowed,
+            digest=digest,
+            path=None if path is None else _absolute(path),
+            who=who,
+        )
         return {
             "name": request.plugin,
             "done": following is None,
@@ -257,7 +257,12 @@ class PluginService:
         return self.get(name)
 
     async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start a plugin."""
+        """Stop and start a plugin.
+
+        Raises:
+            KagedError: `plugin_files_changed`; the running process goes on.
+        """
+        await asyncio.to_thread(self.supervisor.get(name).installed.require_unchanged)
         await self.supervisor.restart(name, "restart")
         return self.get(name)
 
@@ -274,16 +279,20 @@ class PluginService:
 
         Raises:
             SessionNotFound: there is no such session.
+            ProjectOpening: what guards calls is not loaded.
         """
         context = WireContext(request_id=who.request_id, operator_id=who.person_id)
         if session_id is not None:
             session = await self._session_of(session_id)
+            if not may(who, AccessAction.SEE, session.ownership):
+                raise session_not_found(session_id)
             context = replace(
                 context,
                 project_id=session.project_id,
                 agent_path=PRIMARY,
                 session_id=session.id,
             )
+        await self._project_ready(context.project_id or None)
         return await self.supervisor.call(name, method, params, context)
 
     async def _changed(self, name: str) -> None:

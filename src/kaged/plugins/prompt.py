@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.manifest import Manifest
 from kaged.config.problems import Problem
-from kaged.kernel.capabilities import (
-    CapabilityDiff,
-    CapabilityExplanation,
-    CapabilitySet,
-    ManifestCapability,
-    diff,
-    explain,
+from kaged.kernel.capabilities import CapabilitySet, diff
+from kaged.kernel.describe import (
+    AskedCapability,
+    ask_lines,
+    change_lines,
+    consent_question,
+    describe_ask,
+    describe_changes,
 )
 
 SOURCE_NOT_SPECIFIED = "source not specified"
@@ -30,21 +31,6 @@ class Change(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CapabilityLine:
-    """One capability: as written, in words, and why it deserves a second look, if it does."""
-
-    text: str
-    words: str
-    warning: str = ""
-    widening: bool = False
-    operator_added: bool = False
-
-    def as_json(self) -> JsonObject:
-        """Return the fields as JSON."""
-        return {**asdict(self), "dangerous": bool(self.warning)}
-
-
-@dataclass(frozen=True, slots=True)
 class InstallPrompt:
     """Everything a person needs to answer; `digest` binds the answer to these very files."""
 
@@ -55,9 +41,9 @@ class InstallPrompt:
     description: str
     digest: str
     source: str
-    capabilities: tuple[CapabilityLine, ...]
-    added: tuple[CapabilityLine, ...] = ()
-    removed: tuple[CapabilityLine, ...] = ()
+    capabilities: tuple[AskedCapability, ...]
+    added: tuple[AskedCapability, ...] = ()
+    removed: tuple[AskedCapability, ...] = ()
     widens: bool = False
     old_version: str = ""
     license: str = ""
@@ -68,21 +54,14 @@ class InstallPrompt:
     @property
     def question(self) -> str:
         """The question that the answer is to; the default is no."""
-        match self.change:
-            case Change.INSTALL:
-                return f"Install {self.name}? [y/N]"
-            case Change.UPGRADE:
-                return f"Upgrade {self.name} {self.old_version} → {self.version}? [y/N]"
-            case Change.DOWNGRADE:
-                return f"Downgrade {self.name} {self.old_version} → {self.version}? [y/N]"
-            case Change.RENEW:
-                return f"Accept the changed files of {self.name}? [y/N]"
+        return consent_question(self.change, self.name, old=self.old_version, new=self.version)
 
     def lines(self) -> tuple[str, ...]:
         """Return the text above the question."""
         if self.change is Change.INSTALL:
-            return (*self._facts("Validating manifest..."), *capability_text(self.capabilities))
-        return (*self._already(), *self._changes(), *capability_text(self.capabilities))
+            return (*self._facts("Validating manifest..."), *ask_lines(self.capabilities))
+        changes = change_lines(self.added, self.removed, widens=self.widens)
+        return (*self._already(), *changes, *ask_lines(self.capabilities))
 
     def as_json(self) -> JsonObject:
         """Return the fields as JSON, for HTTP answers."""
@@ -130,18 +109,6 @@ class InstallPrompt:
             *self._facts(f"{word}: {self.version}"),
         ]
 
-    def _changes(self) -> list[str]:
-        if not self.added and not self.removed:
-            return ["Capability changes: none"]
-        found = ["Capability changes:"]
-        for line in self.added:
-            wider = "  !! WIDENS what it may do" if line.widening else ""
-            found += [f"  + {line.text}    (NEW){wider}", *_below(line)]
-        found += [f"  - {line.text}    (REMOVED)" for line in self.removed]
-        if self.widens and not any(line.widening for line in self.added):
-            found.append("  !! Removing these widens what it may do: a narrower entry is gone")
-        return found
-
 
 def install_prompt(
     manifest: Manifest,
@@ -155,9 +122,9 @@ def install_prompt(
     problems: tuple[Problem, ...] = (),
 ) -> InstallPrompt:
     """Put together what is shown; `old` are the capabilities agreed to before, if any were."""
-    found: CapabilityDiff = diff(old or CapabilitySet(), manifest.capabilities)
+    found = diff(old or CapabilitySet(), manifest.capabilities)
     first = change is Change.INSTALL
-    widening = frozenset(found.widening)
+    added, removed = ((), ()) if first else describe_changes(found)
     return InstallPrompt(
         change=change,
         name=manifest.name,
@@ -166,9 +133,9 @@ def install_prompt(
         description=manifest.description,
         digest=digest,
         source=source,
-        capabilities=capability_lines(manifest.capabilities, grants or CapabilitySet()),
-        added=() if first else tuple(_line(i, widening=i in widening) for i in found.added),
-        removed=() if first else tuple(_line(item) for item in found.removed),
+        capabilities=describe_ask(manifest.capabilities, grants or CapabilitySet()),
+        added=added,
+        removed=removed,
         widens=not first and found.widens,
         old_version=old_version,
         license=manifest.license or "",
@@ -176,34 +143,3 @@ def install_prompt(
         homepage=manifest.homepage or "",
         warnings=tuple(f"{problem.key_path}: {problem.message}" for problem in problems),
     )
-
-
-def capability_lines(asked: CapabilitySet, grants: CapabilitySet) -> tuple[CapabilityLine, ...]:
-    """Put into words what a manifest asks for and what the operator added."""
-    return (
-        *(_line(item) for item in asked),
-        *(_line(item, operator_added=True) for item in grants),
-    )
-
-
-def capability_text(lines: tuple[CapabilityLine, ...]) -> list[str]:
-    """Write capabilities as every prompt and page shows them, dangerous ones flagged."""
-    if not lines:
-        return ["  capabilities: none"]
-    found = ["  capabilities:"]
-    for line in lines:
-        by = "  (added by the operator)" if line.operator_added else ""
-        found += [f"    - {line.text}{by}", *_below(line)]
-    return found
-
-
-def _line(
-    item: ManifestCapability, *, widening: bool = False, operator_added: bool = False
-) -> CapabilityLine:
-    words = explain(item)
-    return CapabilityLine(item.text, words.words, words.warning, widening, operator_added)
-
-
-def _below(line: CapabilityLine) -> list[str]:
-    flag = CapabilityExplanation(line.words, line.warning).flag
-    return [f"        {text}" for text in (line.words, flag) if text]

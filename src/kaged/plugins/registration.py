@@ -6,12 +6,14 @@ failed or stopped. While a plugin is being restarted its tools stay, and calls f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
+from kaged.base import JsonObject, JsonValue
 from kaged.kernel.capabilities import NetCapability
 from kaged.plugins.settings import thaw
+from kaged.plugins.supervisor import PluginSupervisor, PluginTool
 from kaged.tools import (
     InvalidToolParams,
     Tool,
@@ -20,12 +22,8 @@ from kaged.tools import (
     ToolInvocation,
     ToolSource,
 )
+from kaged.tools.registry import ToolRegistry
 from kaged.wire.context import CONTEXT_MEMBER, WireContext
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.plugins.supervisor import PluginSupervisor, PluginTool
-    from kaged.tools.registry import ToolRegistry
 
 HOST_MEMBERS: Final = (CONTEXT_MEMBER, "_config")
 """Members of a call's params that the host fills; no caller may send them."""

@@ -27,26 +27,10 @@ class Language(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scaffold:
-    """What was written, and how to go on."""
+    """What was written."""
 
     directory: Path
     files: tuple[str, ...]
-    test_command: tuple[str, ...]
-
-    def lines(self) -> tuple[str, ...]:
-        """Return the text for the author."""
-        return (
-            f"✓ Wrote {self.directory}: {', '.join(self.files)}",
-            f"  → test it: cd {self.directory} && {' '.join(self.test_command)}",
-            f"  → check it: kaged plugin check {self.directory}",
-        )
-
-
-_TESTS: Final = {
-    Language.PYTHON: ("python3", "test_plugin.py"),
-    Language.NODE: ("node", "--test"),
-    Language.BASH: ("bash", "test.sh"),
-}
 
 
 def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
@@ -86,7 +70,7 @@ def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
             code="plugin_scaffold_refused",
             fix="choose another directory",
         ) from error
-    return Scaffold(directory, tuple(texts), _TESTS[language])
+    return Scaffold(directory, tuple(texts))
 
 
 def _fill(path: Path, name: str) -> str:

@@ -15,7 +15,10 @@ from typing import Any, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import compile_schema
+from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import Manifest
+from kaged.config.settings import Settings
+from kaged.plugins.installed import InstalledPlugin
 from kaged.wire.errors import InvalidParams
 
 _MASK = "***"
@@ -158,3 +161,16 @@ def thaw(value: object) -> JsonValue:
     if isinstance(value, tuple | list):
         return [thaw(item) for item in cast("list[object]", value)]
     return cast("JsonValue", value)
+
+
+def model_traits(settings: Settings) -> Mapping[str, frozenset[ModelTrait]]:
+    """Return the operator's model aliases with what each is said to be good at."""
+    return {
+        alias: frozenset(model.traits) for alias, model in settings.local.value.models.good.items()
+    }
+
+
+def system_config(settings: Settings, plugin: InstalledPlugin) -> JsonObject:
+    """Return the operator's secrets for a plugin. Raises ConfigInvalid for an unusable one."""
+    found = thaw(settings.local.value.plugin(plugin.package, plugin.name).values.reveal())
+    return found if isinstance(found, dict) else {}

@@ -23,7 +23,7 @@ from kaged.config.semver import Version, VersionInvalid, VersionRange, parse_ver
 from kaged.config.toolsections import OptionalSource
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
-from kaged.plugins.install_errors import TreeRefused
+from kaged.plugins.errors import TreeRefused
 from kaged.plugins.storesteps import remove_tree
 from kaged.plugins.treecopy import TreeLimits, read_tree
 
@@ -177,18 +177,15 @@ class SourceFetcher:
                 watching = watch.start(self._watch(place, process.kill), "size")
                 done = await collect(process, limit_bytes=MAX_OUTPUT_BYTES)
         except TimeoutError:
-            raise KagedError(
+            raise _unavailable(
                 f"{source.location} did not answer in {self._limits.timeout_s:g} s",
-                code="plugin_source_unavailable",
-                fix="try again, or install the plugin by hand from a directory",
+                "try again, or install the plugin by hand from a directory",
             ) from None
         except TreeRefused:
             raise
         except KagedError as error:
-            raise KagedError(
-                f"git could not be started for {source.location}: {error.message}",
-                code="plugin_source_unavailable",
-                fix=error.fix,
+            raise _unavailable(
+                f"git could not be started for {source.location}: {error.message}", error.fix
             ) from error
         finally:
             await watch.close()
@@ -196,10 +193,9 @@ class SourceFetcher:
             raise TreeRefused(f"{source.location} is larger than a plugin may be", path=".")
         if not done.report.clean:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise KagedError(
+            raise _unavailable(
                 f"{source.location} could not be fetched: {_last(said) or done.report.detail}",
-                code="plugin_source_unavailable",
-                fix="check the address, or install the plugin by hand from a directory",
+                "check the address, or install the plugin by hand from a directory",
             )
         return done
 
@@ -234,10 +230,8 @@ def relative_source(project_root: Path, source: PluginSource) -> Path:
     root = project_root.resolve()
     found = (root / source.location).resolve()
     if not found.is_relative_to(root):
-        raise KagedError(
-            f"{source.location} leads out of the project",
-            code="plugin_source_unavailable",
-            fix="keep the plugin in the project",
+        raise _unavailable(
+            f"{source.location} leads out of the project", "keep the plugin in the project"
         )
     _require_manifest(found, source.location)
     return found
@@ -270,10 +264,9 @@ def choose_tag(tags: Collection[str], wanted: VersionRange) -> str:
     more = f" and {len(shown) - MAX_TAGS_SHOWN} more" if len(shown) > MAX_TAGS_SHOWN else ""
     listed = ", ".join(shown[:MAX_TAGS_SHOWN]) + more if shown else "none"
     data: list[JsonValue] = list(shown[:MAX_TAGS_SHOWN])
-    raise KagedError(
+    raise _unavailable(
         f"no tag fits version {wanted.text}; the repository has: {listed}",
-        code="plugin_source_unavailable",
-        fix="ask for a version that is there, or leave version out for the default branch",
+        "ask for a version that is there, or leave version out for the default branch",
         tags=data,
     )
 
@@ -326,15 +319,13 @@ def _check_clone(target: Path, limits: TreeLimits) -> None:
 
 def _require_manifest(directory: Path, what: str) -> None:
     if not directory.is_dir():
-        raise KagedError(
-            f"{what} is no directory", code="plugin_source_unavailable", fix="correct the source"
-        )
+        raise _unavailable(f"{what} is no directory", "correct the source")
     if not (directory / MANIFEST_NAME).is_file():
-        raise KagedError(
-            f"{what} has no {MANIFEST_NAME}",
-            code="plugin_source_unavailable",
-            fix="the manifest belongs at its top",
-        )
+        raise _unavailable(f"{what} has no {MANIFEST_NAME}", "the manifest belongs at its top")
+
+
+def _unavailable(message: str, fix: str | None, **data: JsonValue) -> KagedError:
+    return KagedError(message, code="plugin_source_unavailable", fix=fix, **data)
 
 
 def _last(lines: list[str]) -> str:

@@ -22,7 +22,7 @@ from kaged.config.reading import Loaded
 from kaged.config.semver import VersionInvalid, parse_version
 from kaged.kernel.capabilities import CapabilityInvalid, CapabilitySet, diff, parse_capabilities
 from kaged.kernel.policy import CageLimits
-from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.errors import PluginNotFound, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import Pin
 from kaged.plugins.prompt import Change, InstallPrompt, install_prompt
@@ -41,6 +41,7 @@ class Trouble(StrEnum):
     CONSENT_NEEDED = "consent needed"
     LOCAL_CONFIG = "local config"
     UNFINISHED = "unfinished change"
+    TOOL_NAME_COLLISION = "tool_name_collision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class StoreProblem:
     directory: Path
     trouble: Trouble
     detail: str
+    tool: str = ""
+    """With a collision: the tool's full name, which the plugin that bears it keeps."""
 
     @property
     def state(self) -> str:
@@ -110,7 +113,8 @@ class StoreReader:
 
         Raises:
             PluginNotFound: it is not in the store.
-            KagedError: `plugin_store_failed`; it is, but cannot be used; `trouble` says why.
+            KagedError: `plugin_files_changed`, `plugin_store_failed`; it is, but cannot be used;
+                `trouble` says why.
         """
         directory = self.require(name)
         local, broken = self._local()
@@ -118,9 +122,11 @@ class StoreReader:
             raise KagedError(broken, code="plugin_store_failed", trouble=Trouble.LOCAL_CONFIG.value)
         found = self._read(directory, local)
         if isinstance(found, StoreProblem):
+            asks = found.trouble is Trouble.CONSENT_NEEDED
             raise KagedError(
                 f"{name} is {found.state}: {found.detail}",
-                code="plugin_store_failed",
+                code="plugin_files_changed" if asks else "plugin_store_failed",
+                fix=f"look at them and approve them: kaged plugin renew {name}" if asks else None,
                 trouble=found.trouble.value,
             )
         return found
@@ -159,6 +165,9 @@ class StoreReader:
             return StoreProblem(name, directory, Trouble.INVALID_MANIFEST, error.message)
         if manifest.name != name:
             detail = f"the manifest says {manifest.name!r}, the directory is {name!r}"
+            if manifest.tools and (directory.parent / manifest.name).is_dir():
+                tool = f"{manifest.name}.{manifest.tools[0].name}"
+                return StoreProblem(name, directory, Trouble.TOOL_NAME_COLLISION, detail, tool)
             return StoreProblem(name, directory, Trouble.INVALID_MANIFEST, detail)
         package = _package(manifest, local)
         try:
@@ -177,7 +186,12 @@ class StoreReader:
             local=settings.local,
             grants=settings.grants,
             limits=self._limits(name),
+            digest=self._agreed(name),
         )
+
+    def _agreed(self, name: str) -> str | None:
+        pin = self._steps.pin(name)
+        return None if pin is None else pin.digest
 
     def _changed(self, directory: Path, manifest: Manifest, settings: PluginSettings) -> str:
         """Return what differs from what was approved; empty for one that was put there by hand."""
@@ -221,11 +235,7 @@ class StoreReader:
         directory = path.resolve()
         loaded = read_manifest(directory)
         if self._steps.directory.resolve().is_relative_to(directory):
-            raise KagedError(
-                f"{directory} holds the plugin store itself",
-                code="plugin_store_failed",
-                fix="choose another",
-            )
+            raise store_failed(f"{directory} holds the plugin store itself", "choose another")
         manifest = loaded.value
         old_version, old = self.agreed(manifest.name)
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)

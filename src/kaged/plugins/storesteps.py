@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kaged.base import JsonValue, KagedError
+from kaged.base import JsonValue
 from kaged.config.editing import edit_toml
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import EditRefused
+from kaged.plugins.errors import store_failed
 from kaged.plugins.journal import (
     JournalEntry,
     JournalOperation,
@@ -81,10 +82,8 @@ class StoreSteps:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise KagedError(
-                    "another program is changing the plugin store",
-                    code="plugin_store_failed",
-                    fix="try again",
+                raise store_failed(
+                    "another program is changing the plugin store", "try again"
                 ) from error
             yield
         finally:

@@ -151,8 +151,13 @@ class PluginSupervisor:
         self._tools.clear()
 
     async def enable(self, name: str, *, request_id: str | None = None) -> None:
-        """Start a plugin at the operator's word; a running one is left alone."""
+        """Start a plugin at the operator's word; a running one is left alone.
+
+        Raises:
+            KagedError: `plugin_files_changed`; it is not started.
+        """
         plugin = self.get(name)
+        await asyncio.to_thread(plugin.installed.require_unchanged)
         await self._parts.audit.record(
             AuditEvent("plugin.enabled", {"name": name}, request_id=request_id)
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from kaged.plugins.install_errors import TreeRefused
+from kaged.plugins.errors import TreeRefused
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,1 +1,1 @@
-"""The projects that the daemon holds: `ProjectService`, `ProjectView`, `project_not_found`."""
+"""The projects that the daemon holds: `ProjectService`, `ProjectView`, `no_usable_project`."""

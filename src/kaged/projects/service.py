@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
-from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.agents import AgentTree, resolve_agents
-from kaged.config.describe import describe
-from kaged.config.problems import ConfigFileInvalid, Problem
-from kaged.config.project import load_project
+from kaged.config.problems import ConfigFileInvalid
+from kaged.config.project import agent_specs, load_project
+from kaged.config.project_ask import project_ask
 from kaged.config.settings import Settings
+from kaged.inbox import Inbox
 from kaged.kernel.identity import Actor
+from kaged.projects.agreement import Agreement, SettingEdit, Standing, require_operator
+from kaged.projects.loaded import (
+    LoadedProject,
+    ProjectFiles,
+    ProjectView,
+    no_usable_project,
+    project_not_found,
+    real_root,
+)
+from kaged.projects.readiness import ProjectReadiness
+from kaged.projects.trust import TrustRequests
 from kaged.store import ProjectRecord, Store, StoreError
 
 MAX_PROJECTS = 200
@@ -28,50 +37,14 @@ _log = structlog.get_logger("kaged.projects")
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectView:
-    """One loaded project as others see it. `tree` is None when its files have errors."""
-
-    id: str
-    slug: str
-    name: str
-    root: str
-    trusted: bool
-    state: Literal["loaded", "pending", "failed"]
-    loaded_at: str
-    agents: int
-    problems: tuple[Problem, ...]
-    tree: JsonObject | None
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedProject:
-    """One project in force. `tree` is None when its files had errors at the start."""
-
-    record: ProjectRecord
-    tree: AgentTree | None
-    problems: tuple[Problem, ...]
-
-    def view(self, *, pending: bool = False) -> ProjectView:
-        """Return it as others see it."""
-        return ProjectView(
-            id=self.record.id,
-            slug=self.record.slug,
-            name=self.record.name,
-            root=self.record.root,
-            trusted=self.record.trusted,
-            state="failed" if self.tree is None else "pending" if pending else "loaded",
-            loaded_at=iso_utc(self.record.loaded_at_ms or 0),
-            agents=0 if self.tree is None else len(self.tree.agents),
-            problems=self.problems,
-            tree=None if self.tree is None else describe(self.tree),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ProjectListeners:
-    """Who is told of projects, in this order; `pending` says which one still lacks a plugin."""
+    """Who is told of projects, in this order; `pending` says which one still lacks a plugin.
+
+    `revoked` are told of a project that the operator no longer trusts, before it is loaded so.
+    """
 
     loaded: Sequence[Callable[[str, AgentTree], None]] = ()
+    revoked: Sequence[Callable[[str], None]] = ()
     unloaded: Sequence[Callable[[str], None]] = ()
     pending: Callable[[str], bool] = lambda _project: False
 
@@ -87,14 +60,18 @@ class ProjectService:
         self,
         store: Store,
         audit: AuditLog,
+        inbox: Inbox,
         settings: Callable[[], Settings],
+        readiness: ProjectReadiness | None = None,
     ) -> None:
+        self._readiness = readiness or ProjectReadiness()
         self._listeners = ProjectListeners()
         self._store = store
         self._audit = audit
         self._settings = settings
         self._loaded: dict[str, LoadedProject] = {}
         self._changing = asyncio.Lock()
+        self._trust = TrustRequests(inbox, self._agree)
 
     def connect(self, listeners: ProjectListeners) -> None:
         """Take who is told; before any project is loaded."""
@@ -104,10 +81,23 @@ class ProjectService:
         """Count the loaded projects."""
         return len(self._loaded)
 
+    def opening(self) -> list[str]:
+        """Return the projects that are not open yet, each with what is missing."""
+        return [
+            f"{project.record.name} lacks {', '.join(view.missing)} ({view.state})"
+            for project_id, project in self._loaded.items()
+            if (view := self._readiness.view(project_id)).missing
+        ]
+
     def trusted(self, project_id: str) -> bool:
-        """Return whether the operator trusts a project; one that is not loaded is not trusted."""
+        """Return whether what a project's files say is in force; not for one that is not loaded."""
         project = self._loaded.get(project_id)
-        return project is not None and project.record.trusted
+        return project is not None and project.trusted
+
+    def restricted(self) -> list[str]:
+        """Return the slugs of the projects that are held to reading."""
+        found = (one for one in self._loaded.values() if one.tree is not None and not one.trusted)
+        return sorted(one.record.slug for one in found)
 
     async def restore(self) -> None:
         """Load what was loaded when the daemon last ended. A project that fails stays, as failed.
@@ -118,32 +108,46 @@ class ProjectService:
             if record.loaded_at_ms is None or len(self._loaded) >= MAX_PROJECTS:
                 continue
             try:
-                tree = await self._read(record.root)
+                files = await self._read(record.root)
             except ConfigFileInvalid as error:
                 _log.warning("project.restore_failed", root=record.root, error=error.message)
                 self._loaded[record.id] = LoadedProject(record, None, error.problems)
                 await self._record_failure(record.root, error, None)
             else:
-                self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
-                self._tell_loaded(record.id, tree)
+                self._put_in_force(record, files, None)
 
-    async def load(self, root: str, who: Actor) -> ProjectView:
+    async def load(self, root: str, who: Actor, agreement: Agreement | None = None) -> ProjectView:
         """Read a project and keep it; one that is loaded already is read anew.
 
+        With an agreement, what its files ask for is agreed to. Otherwise it is restricted to
+        reading, unless it asks for no more than was agreed to before.
+
         Raises:
+            KagedError: `project_ask_changed`; it asks for something else; nothing was loaded.
+            KagedError: `operator_only`; somebody else wants to agree.
             KagedError: `project_root_invalid`; the path is not absolute, or no folder.
             ConfigFileInvalid: its files have errors; what was loaded before stays in force.
             KagedError: `too_many_projects`; the limit is reached.
             AuditUnavailable: it could not be put on record.
         """
-        real = await asyncio.to_thread(_real_root, root)
+        real = await asyncio.to_thread(real_root, root)
         async with self._changing:
-            return await self._load(real, who)
+            return await self._load(real, who, agreement)
 
-    async def reload(self, project_id: str, who: Actor) -> ProjectView:
+    async def reload(
+        self, project_id: str, who: Actor, agreement: Agreement | None = None
+    ) -> ProjectView:
         """Read a project's files again. Raises what `load` raises, and `project_not_found`."""
         async with self._changing:
-            return await self._load(self._require(project_id).record.root, who)
+            return await self._load(self._require(project_id).record.root, who, agreement)
+
+    async def reload_edited(self, project_id: str, who: Actor, edit: SettingEdit) -> ProjectView:
+        """Read a project again after the operator changed a setting through kaged itself.
+
+        The change counts as agreed to if it is all that is new. Raises what `reload` raises.
+        """
+        async with self._changing:
+            return await self._load(self._require(project_id).record.root, who, edit=edit)
 
     async def get(self, project_id: str) -> ProjectView:
         """Return one project. Raises `project_not_found`."""
@@ -171,25 +175,69 @@ class ProjectService:
         views = [self._view(self._loaded[one]) for one in shown]
         return views, shown[-1] if more else None
 
-    async def set_trusted(self, project_id: str, trusted: bool, who: Actor) -> ProjectView:
-        """Trust a project, or stop. Raises `project_not_found` and AuditUnavailable."""
+    async def agree(self, project_id: str, who: Actor, digest: str | None = None) -> ProjectView:
+        """Agree to what a project asks for; with a digest, only if that is what it asks for.
+
+        Raises:
+            KagedError: `project_not_found`; it is not loaded, or its files cannot be used.
+            KagedError: `project_ask_changed`; it asks for something else by now.
+            AuditUnavailable: it could not be put on record.
+        """
+        require_operator(who)
+        self._asking(project_id).require(digest)
+        if await self._trust.agree(project_id, who):
+            return self._view(self._require(project_id))
+        return await self._agree(project_id, who, digest)
+
+    async def _agree(self, project_id: str, who: Actor, digest: str | None) -> ProjectView:
+        async with self._changing:
+            standing = self._asking(project_id)
+            standing.require(digest)
+            project = self._require(project_id)
+            record = await self._record_agreement(project.record, standing, who)
+            assert project.files is not None
+            # What was read is agreed to, not what may lie on the disk by now.
+            return self._put_in_force(record, project.files, who)
+
+    async def withdraw(self, project_id: str, who: Actor) -> ProjectView:
+        """Trust a project no longer: what runs in it ends, and from now on it is restricted.
+
+        Raises `project_not_found` and AuditUnavailable.
+        """
+        require_operator(who)
         async with self._changing:
             project = self._require(project_id)
-            await self._record(
-                "project.trusted",
-                {
-                    "root": project.record.root,
-                    "slug": project.record.slug,
-                    "trusted": trusted,
-                },
-                project_id,
-                who,
-            )
-            record = await self._store.projects.set_trusted(project_id, trusted=trusted)
+            facts: JsonObject = {
+                "root": project.record.root,
+                "slug": project.record.slug,
+                "trusted": False,
+            }
+            await self._record("project.trusted", facts, project_id, who)
+            record = await self._store.projects.withdraw(project_id)
             if record is None:
-                raise _not_found(project_id)
-            self._loaded[project_id] = replace(project, record=record)
-            return self._view(self._loaded[project_id])
+                raise project_not_found(project_id)
+            if project.files is None:
+                self._loaded[project_id] = replace(project, record=record)
+                return self._view(self._loaded[project_id])
+            for tell in self._listeners.revoked:
+                tell(project_id)
+            return self._put_in_force(record, project.files, who)
+
+    async def _record_agreement(
+        self, record: ProjectRecord, standing: Standing, who: Actor
+    ) -> ProjectRecord:
+        facts: JsonObject = {
+            "root": record.root,
+            "slug": record.slug,
+            "trusted": True,
+            "digest": standing.ask.digest,
+            "widened": standing.recorded(),
+        }
+        await self._record("project.trusted", facts, record.id, who)
+        agreed = await self._store.projects.agree(record.id, standing.ask.as_json(), who.label)
+        if agreed is None:
+            raise project_not_found(record.id)
+        return agreed
 
     async def unload(self, project_id: str, who: Actor) -> None:
         """Let go of a project; its id and its trust are remembered. Raises `project_not_found`."""
@@ -203,10 +251,18 @@ class ProjectService:
             )
             await self._store.projects.mark_unloaded(project_id)
             del self._loaded[project_id]
+            self._readiness.project_unloaded(project_id)
+            self._trust.settled(project_id)
             for tell in self._listeners.unloaded:
                 tell(project_id)
 
-    async def _load(self, root: str, who: Actor) -> ProjectView:
+    async def _load(
+        self,
+        root: str,
+        who: Actor,
+        agreement: Agreement | None = None,
+        edit: SettingEdit | None = None,
+    ) -> ProjectView:
         known = next((one for one in self._loaded.values() if one.record.root == root), None)
         if known is None and len(self._loaded) >= MAX_PROJECTS:
             raise KagedError(
@@ -216,62 +272,99 @@ class ProjectService:
             )
         self._audit.require_writable()
         try:
-            tree = await self._read(root)
+            files = await self._read(root)
         except ConfigFileInvalid as error:
             await self._record_failure(root, error, who)
             raise
-        project = tree.project
+        if agreement is not None:
+            require_operator(who)
+            Standing(files.ask, None, ()).require(agreement.digest)
+        project = files.project.value
         record = await self._store.projects.upsert(root, project.slug, project.name)
         facts: JsonObject = {
             "root": root,
             "slug": record.slug,
             "name": record.name,
-            "agents": len(tree.agents),
-            "warnings": len(tree.warnings),
-            "trusted": record.trusted,
+            "agents": sum(1 for _ in agent_specs(project.primary)),
+            "warnings": len(files.project.warnings),
             "reload": known is not None,
         }
         try:
+            standing = Standing.of(files.ask, record)
+            own = edit is not None and not who.by_front_end and standing.follows(edit)
+            yes = agreement is not None or own
+            facts["trusted"] = yes or not standing.restricted
             await self._record("project.loaded", facts, record.id, who)
+            if yes and standing.restricted:
+                record = await self._record_agreement(record, standing, who)
         except AuditUnavailable:
             if known is None:
                 # Not on record, so it does not come back at the next start either.
                 await self._store.projects.mark_unloaded(record.id)
             raise
-        self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
+        return self._put_in_force(record, files, who)
+
+    def _put_in_force(
+        self, record: ProjectRecord, files: ProjectFiles, who: Actor | None
+    ) -> ProjectView:
+        """Pass a project's agents to everybody: as its files say, or restricted."""
+        standing, settings = Standing.of(files.ask, record), self._settings()
+        tree = resolve_agents(
+            files.project, settings.daemon, settings.local, restricted=standing.restricted
+        )
+        if standing.restricted:
+            facts: JsonObject = {
+                "root": record.root,
+                "slug": record.slug,
+                "digest": standing.ask.digest,
+                "known": standing.agreed is not None,
+                "widened": standing.recorded(),
+            }
+            self._post("project.restricted", facts, record.id, who)
+        self._loaded[record.id] = LoadedProject(record, tree, tree.warnings, files, standing)
+        self._trust.loaded(record, standing)
         self._tell_loaded(record.id, tree)
         return self._view(self._loaded[record.id])
 
     def _tell_loaded(self, project_id: str, tree: AgentTree) -> None:
+        self._readiness.project_loaded(project_id)
         for tell in self._listeners.loaded:
             tell(project_id, tree)
 
-    async def _read(self, root: str) -> AgentTree:
-        settings = self._settings()
+    async def _read(self, root: str) -> ProjectFiles:
         loaded = await asyncio.to_thread(load_project, root)
-        return resolve_agents(loaded, settings.daemon, settings.local)
+        return ProjectFiles(loaded, project_ask(loaded.value))
+
+    def _asking(self, project_id: str) -> Standing:
+        standing = self._require(project_id).standing
+        if standing is None:
+            raise no_usable_project(project_id)
+        return standing
 
     def _view(self, project: LoadedProject) -> ProjectView:
         """Return a project as others see it; pending while it lacks plugins that it declares."""
-        return project.view(pending=self._listeners.pending(project.record.id))
+        project_id = project.record.id
+        return project.view(
+            self._readiness.view(project_id), pending=self._listeners.pending(project_id)
+        )
 
     def _require(self, project_id: str) -> LoadedProject:
         project = self._loaded.get(project_id)
         if project is None:
-            raise _not_found(project_id)
+            raise project_not_found(project_id)
         return project
 
     async def _record(
         self, name: str, data: JsonObject, project_id: str, who: Actor | None
     ) -> None:
-        event = AuditEvent(
-            name,
-            data,
-            project_id=project_id,
-            request_id=who.request_id if who else None,
-            caller=who.label if who else None,
-        )
-        await self._audit.record(event, durable=True)
+        await self._audit.record(_event(name, data, project_id, who), durable=True)
+
+    def _post(self, name: str, data: JsonObject, project_id: str, who: Actor | None) -> None:
+        """Put on record what no error can undo any more."""
+        try:
+            self._audit.post(_event(name, data, project_id, who))
+        except AuditUnavailable as error:
+            _log.error("audit.not_recorded", name=name, error=error.message)
 
     async def _record_failure(self, root: str, error: ConfigFileInvalid, who: Actor | None) -> None:
         problems: list[JsonValue] = [str(one) for one in error.problems[:MAX_RECORDED_PROBLEMS]]
@@ -284,33 +377,11 @@ class ProjectService:
         await self._audit.record(event)
 
 
-def _real_root(root: str) -> str:
-    if not root.startswith("/") or "\0" in root:
-        raise KagedError(
-            f"{root[:200]!r} is not an absolute path.",
-            code="project_root_invalid",
-            fix="Name the project's folder in full.",
-        )
-    try:
-        real = os.path.realpath(root, strict=True)
-    except OSError as error:
-        raise KagedError(
-            f"{root[:200]} cannot be opened: {error.strerror}.",
-            code="project_root_invalid",
-            fix="Name the project's folder.",
-        ) from error
-    if not Path(real).is_dir():
-        raise KagedError(
-            f"{root[:200]} is not a folder.",
-            code="project_root_invalid",
-            fix="Name the project's folder.",
-        )
-    return real
-
-
-def _not_found(project_id: str) -> KagedError:
-    return KagedError(
-        f"No project {project_id} is loaded.",
-        code="project_not_found",
-        fix="`kaged project list` shows the loaded ones; `kaged project load` loads one.",
+def _event(name: str, data: JsonObject, project_id: str, who: Actor | None) -> AuditEvent:
+    return AuditEvent(
+        name,
+        data,
+        project_id=project_id,
+        request_id=who.request_id if who else None,
+        caller=who.label if who else None,
     )

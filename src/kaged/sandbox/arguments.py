@@ -96,6 +96,12 @@ COMMANDS = (
         Option("all", "", "Also list those that cannot be used here."),
     ),
     CliCommand(
+        "capability describe",
+        "Describe the operations: their input as a JSON Schema, and an example of each.",
+        _capability(required=False),
+        Option("operation", "NAME", "Only this operation.", short="o"),
+    ),
+    CliCommand(
         "capability invoke",
         "Run one operation of a capability.",
         _capability(),
@@ -140,6 +146,7 @@ COMMANDS = (
         Option("timeout", "SECONDS", "Keep asking for so long."),
         Option("interval", "SECONDS", "How long to wait between questions."),
     ),
+    CliCommand("capability auth cancel", "Give a flow up, so that a new one can begin.", _FLOW),
     CliCommand(
         "capability auth revoke",
         "Unlink an account.",

@@ -56,6 +56,26 @@ def _list(given: Given, around: Surroundings) -> Answer:
     return result, lines.capability_lines(result)
 
 
+def _describe(given: Given, around: Surroundings) -> Answer:
+    # Not at the top: the other commands start faster without it.
+    from kaged.sandbox.describing import described_lines, narrowed  # noqa: PLC0415 - see above
+
+    wanted, operation = _text(given, "capability"), _text(given, "operation")
+    result = around.call("capability.list", {"include_operations": True})
+    rows = result.get("capabilities")
+    found = [
+        narrowed(row, operation)
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and wanted in {"", row.get("id")}
+    ]
+    found = [row for row in found if row["operations"]] if operation else found
+    if not found and (wanted or operation):
+        raise CommandFailure(
+            f"no such operation can be used here: {wanted} {operation}".rstrip(), "not_found"
+        )
+    return {"capabilities": found}, described_lines(found)
+
+
 def _invoke(given: Given, around: Surroundings) -> Answer:
     capability = _needed(given, "capability")
     operation = _needed(given, "operation")
@@ -126,6 +146,12 @@ class PollTimedOut(CommandFailure):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "timeout")
+
+
+def _auth_cancel(given: Given, around: Surroundings) -> Answer:
+    flow_id = _needed(given, "flow-id")
+    result = around.call("capability.auth.cancel", {"flow_id": flow_id})
+    return result, [f"Auth flow canceled (flow_id={lines.one_line(flow_id)})"]
 
 
 def _auth_revoke(given: Given, around: Surroundings) -> Answer:
@@ -200,11 +226,13 @@ def _whole(value: object) -> int:
 
 _RUNNERS: dict[str, Callable[[Given, Surroundings], Answer]] = {
     "capability list": _list,
+    "capability describe": _describe,
     "capability invoke": _invoke,
     "capability auth begin": _auth_begin,
     "capability auth list": _auth_list,
     "capability auth complete": _auth_complete,
     "capability auth complete-callback": _auth_complete_callback,
     "capability auth poll": _auth_poll,
+    "capability auth cancel": _auth_cancel,
     "capability auth revoke": _auth_revoke,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from kaged.sdk.log import Log
 from kaged.wire.framing import Unsendable
@@ -32,19 +32,20 @@ class HandshakePhase(Enum):
     STOPPING = "stopping"
 
 
-class DeclaredPlugin(Protocol):
-    """What a greeting and a conversation need to know of a plugin."""
+class DeclaredPlugin:
+    """What an author has declared, as far as a greeting and a conversation need to know it."""
 
-    name: str
-    version: str
-    handlers: dict[str, Callable[..., Any]]
-    notifications: list[str]
-    capabilities_used: list[str]
-    on_config_update: Callable[..., Any] | None
-    on_shutdown: Callable[..., Any] | None
-    on_project_activated: Callable[..., Any] | None
-    on_project_deactivated: Callable[..., Any] | None
-    log: Log
+    def __init__(self, name: str, version: str) -> None:
+        self.name = name
+        self.version = version
+        self.handlers: dict[str, Callable[..., Any]] = {}
+        self.notifications: list[str] = []
+        self.capabilities_used: list[str] = []
+        self.on_config_update: Callable[..., Any] | None = None
+        self.on_shutdown: Callable[..., Any] | None = None
+        self.on_project_activated: Callable[..., Any] | None = None
+        self.on_project_deactivated: Callable[..., Any] | None = None
+        self.log = Log()
 
 
 class GuestHandshake:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import select
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kaged.sdk.handshake import DeclaredPlugin, HandshakePhase
 from kaged.wire.framing import OversizeMessage
@@ -20,16 +21,16 @@ STDIN = 0
 READ_BYTES = 64 * 1024  # what a pipe holds
 
 
-class Startable(DeclaredPlugin, Protocol):
+class Startable(DeclaredPlugin, ABC):
     """What is served on the pipes: a plugin and its conversation."""
 
+    @abstractmethod
     def converse(self, write: Callable[[bytes], None], phase: HandshakePhase) -> Conversation:
         """Begin a conversation in `phase` whose answers go to `write`."""
-        ...
 
+    @abstractmethod
     def when_needed(self, ring: Callable[[], None]) -> bool:
         """Register `ring`, called from any thread when a conversation is needed; True: now."""
-        ...
 
 
 def read_lines(framer: LineFramer, log: Log) -> list[bytes] | None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kaged.sdk.handshake import HandshakePhase
-from kaged.sdk.log import Log
+from kaged.sdk.pipes import Startable
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject
@@ -26,7 +26,7 @@ OnConfig: TypeAlias = "Callable[[dict[str, Any]], Any | Awaitable[Any]]"
 OnShutdown: TypeAlias = "Callable[[], Any | Awaitable[Any]]"
 
 
-class Plugin:
+class Plugin(Startable):
     """One plugin: its handlers, its storage, its log.
 
     Handlers take `(params, context)` and return JSON data. Coroutine functions run concurrently on
@@ -36,16 +36,7 @@ class Plugin:
     """
 
     def __init__(self, name: str, version: str) -> None:
-        self.name = name
-        self.version = version
-        self.handlers: dict[str, Callable[..., Any]] = {}
-        self.notifications: list[str] = []
-        self.capabilities_used: list[str] = []
-        self.on_config_update: Callable[..., Any] | None = None
-        self.on_shutdown: Callable[..., Any] | None = None
-        self.on_project_activated: Callable[..., Any] | None = None
-        self.on_project_deactivated: Callable[..., Any] | None = None
-        self.log = Log()
+        super().__init__(name, version)
         self._held: list[tuple[str, JsonObject]] = []
         self._conversation: Conversation | None = None
         self._changing = threading.Lock()

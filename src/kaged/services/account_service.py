@@ -11,8 +11,9 @@ from typing import Final
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog
-from kaged.base import JsonObject, KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import Actor
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.authflow import AuthFlows
@@ -70,6 +71,10 @@ class AccountService:
                 _log.error("provider.refused", provider=one.name, reason=error.message)
                 self._problems.append({"provider": one.name, "problem": error.message})
         self._pending = []
+        try:
+            await self._flows.resume(self.manager.registry)
+        except KagedError as error:  # pages stay shut; a new flow opens a new one
+            _log.warning("flows.not_resumed", error=error.code)
         self._registered.set()
         await self.manager.keep_trying()
 
@@ -86,20 +91,20 @@ class AccountService:
             async with asyncio.timeout(ASKING_S):
                 await self._registered.wait()
 
+    def usable(self) -> bool:
+        """Return whether there is any provider whose capabilities could be used."""
+        return bool(self._pending) or any(
+            one.available for one in self.manager.registry.providers()
+        )
+
     def checks(self) -> list[CheckRow]:
         """Return doctor's rows: the state of providers, and which bridges run without a cage."""
         rows = [_provider_row(entry) for entry in self.manager.registry.providers()]
-        rows += [
-            CheckRow(
-                f"services.{problem['provider']}",
-                CheckStatus.FAIL,
-                "A provider of account capabilities.",
-                str(problem["problem"]),
-                "Correct its section in config.toml.",
-            )
-            for problem in self._problems
+        fix = "Correct its section in config.toml."
+        return rows + [
+            _row(said["provider"], CheckStatus.FAIL, str(said["problem"]), fix)
+            for said in self._problems
         ]
-        return rows
 
     # ---- for the operator
 
@@ -188,34 +193,20 @@ class AccountService:
         """Return what waits for consent, and what was decided lately."""
         person = _person(who)
         listed = await self._consents.list()
-        return [plan_json(one) for one in listed if person in {None, one.user_id}]
+        return [plan_json(one) for one in listed if person in {None, one.call.user_id}]
 
     async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> JsonObject:
         """Consent to an operation, or refuse it; through a front end only on one's own account."""
         self._audit.require_writable()
         plan = None
         if any(one["plan_id"] == plan_id for one in await self.approvals(who)):
-            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label)
+            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label, who=who)
         if plan is None:
             raise KagedError(
                 "Nothing of this id waits for consent.",
                 code="approval_unknown",
                 fix="List the approvals.",
             )
-        await self._audit.record(
-            AuditEvent(
-                "capability_consent_decided",
-                {
-                    "plan_id": plan.plan_id,
-                    "user_id": plan.user_id,
-                    "capability.id": plan.capability_id,
-                    "operation": plan.operation,
-                    "outcome": plan.status.value,
-                },
-                request_id=who.request_id,
-                caller=who.label,
-            )
-        )
         return plan_json(plan)
 
     async def rotate_vault(self, who: Actor) -> JsonObject:
@@ -269,21 +260,16 @@ class PlannedProvider:
 
 
 def _provider_row(entry: ProviderEntry) -> CheckRow:
-    name, what = f"services.{entry.name}", "A provider of account capabilities."
     if not entry.available:
-        return CheckRow(
-            name,
-            CheckStatus.FAIL,
-            what,
-            f"It is not available: {entry.reason}.",
-            "Run its command by hand; `kaged bridge check` shows what is wrong with it.",
-        )
+        fix = "Run its command by hand; `kaged bridge check` shows what is wrong with it."
+        cause = f"It is not available: {entry.reason}."
+        return _row(entry.name, CheckStatus.FAIL, cause, fix)
     if entry.kind == "bridge" and entry.caged is False:
-        return CheckRow(
-            name,
-            CheckStatus.WARN,
-            what,
-            "It runs without a cage, with the daemon's own powers.",
-            f"Give [capabilities.providers.{entry.name}] a cage.",
-        )
-    return CheckRow(name, CheckStatus.OK, what, "It works.")
+        fix = f"Give [capabilities.providers.{entry.name}] a cage."
+        return _row(entry.name, CheckStatus.WARN, f"It {UNCAGED.words}.", fix)
+    return _row(entry.name, CheckStatus.OK, "It works.")
+
+
+def _row(provider: JsonValue, status: CheckStatus, cause: str, fix: str = "") -> CheckRow:
+    what = "A provider of account capabilities."
+    return CheckRow(f"services.{provider}", status, what, cause, fix)

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kaged.base import Clock, JsonObject, iso_utc
-from kaged.services.errors import CapabilityError
+from kaged.services.errors import CapabilityError, auth_required
 from kaged.store.service_rows import AccountRow, ServiceRows
 
 CACHE_LIMIT: Final = 10_000
@@ -50,15 +50,11 @@ class Accounts:
             for account in found:
                 if account.account_ref == wanted:
                     return account
-            raise CapabilityError(
-                f"no such account is linked with {capability_id}", code="capability_auth_required"
-            )
+            raise auth_required(f"no such account is linked with {capability_id}")
         if len(found) == 1:
             return found[0]
         if not found:
-            raise CapabilityError(
-                f"link an account with {capability_id} first", code="capability_auth_required"
-            )
+            raise auth_required(f"link an account with {capability_id} first")
         refs = [account.account_ref for account in found][:SHOWN_REFS]
         raise CapabilityError(
             f"several accounts are linked, name one: {', '.join(refs)}",

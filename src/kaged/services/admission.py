@@ -8,6 +8,7 @@ import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.kernel.decision import Decision
+from kaged.kernel.describe import describe_denial
 from kaged.kernel.service_ids import ServiceId
 from kaged.services.caller import ContextTokens, ServiceCaller, without_claims
 from kaged.services.errors import (
@@ -94,8 +95,7 @@ class CallerAdmission:
         if decision.fault:
             _log.error("gate.failed", rule=decision.rule, fault=decision.fault)
             record.note("gate", f"{record.gate}: broke")
-            raise CapabilityError("the permission check failed", code="capability_access_denied")
-        raise CapabilityError(decision.detail or "denied", code="capability_access_denied")
+        raise CapabilityError(describe_denial(decision).words, code="capability_access_denied")
 
     async def _revived(self, wanted: ServiceId) -> RegisteredCapability:
         """Look behind an id that nobody offers: perhaps its provider is only down."""
@@ -109,7 +109,7 @@ class CallerAdmission:
         raise CapabilityNotFound(f"no provider offers {wanted.text}")
 
 
-def fault_of(record: Record, error: Exception) -> CapabilityError:
+def fault_of(record: Record, error: BaseException) -> CapabilityError:
     """Return the error a sandbox sees for a fault of the host; it reveals nothing (SC-AMB-06)."""
     code = error.code if isinstance(error, KagedError) else type(error).__name__
     _log.error("services.fault", request_id=record.request_id, error=code)

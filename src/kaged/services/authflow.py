@@ -15,21 +15,11 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from kaged.base import Clock, JsonObject, iso_utc
+from kaged.services import contract, flow_checks, flow_pages
 from kaged.services.accounts import Accounts
 from kaged.services.asking import ask_provider
 from kaged.services.callback import Completion, require_redirect, require_state
 from kaged.services.caller import ServiceCaller
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    AuthPollCall,
-    AuthRevokeCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthPending,
-    CapabilityCallContext,
-    PollingProvider,
-    RevokingProvider,
-)
 from kaged.services.errors import (
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowExpired,
@@ -39,16 +29,10 @@ from kaged.services.errors import (
     CapabilityInvalidOutput,
     CapabilityRateLimited,
 )
-from kaged.services.flow_checks import (
-    NAME_CHARS,
-    check_auth_url,
-    checked_account,
-    is_short,
-    shown_name,
-)
 from kaged.services.known_secrets import secret_texts
 from kaged.services.limits import RateLimits
-from kaged.services.registry import RegisteredCapability
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability
+from kaged.services.secret_search import CallSecrets
 from kaged.services.vault import CredentialScope, StagedCredential, Vault
 from kaged.store.service_rows import AccountRow, FlowRow, ServiceRows
 
@@ -125,14 +109,20 @@ class AuthFlows:
             pending = await self._rows.pending_flows(caller.user_id)
             for row in pending:
                 if (row.capability_id, row.account_hint) == (capability.text, hint):
-                    return row
+                    if await flow_pages.is_alive(capability, row, self._opened(row).flow_state):
+                        return row
+                    # Its page has ended, after wrong passwords for one: nobody could complete it.
+                    await self._rows.end_flow(row.flow_id)
+                    pending = tuple(one for one in pending if one is not row)
+                    break
             self._limits.require_begin(caller.user_id, capability.id.namespace)
             if len(pending) >= FLOWS_PER_USER:
                 raise _too_many()
-            call = AuthBeginCall(capability.text, hint, caller.context)
+            call = contract.AuthBeginCall(capability.text, hint, caller.context)
             entry = capability.provider
-            found = await ask_provider(entry, entry.provider.auth_begin(call))
-            row = self._checked_begin(caller, capability, hint, found)
+            known = CallSecrets(entry.rules.secrets)
+            found = await ask_provider(entry, entry.provider.auth_begin(call), known)
+            row = self._checked_begin(caller, capability, hint, found, known)
             if not await self._rows.add_flow(row, FLOWS_LIMIT):
                 raise _too_many()
             return row
@@ -143,8 +133,9 @@ class AuthFlows:
         capability: RegisteredCapability,
         hint: str | None,
         found: object,
+        known: CallSecrets,
     ) -> FlowRow:
-        if not isinstance(found, CapabilityAuthBeginResult):
+        if not isinstance(found, contract.CapabilityAuthBeginResult):
             raise CapabilityInvalidOutput("the provider began no flow")
         now = self._clock.now_ms()
         expires = now + self._ttl_s * 1000
@@ -152,9 +143,14 @@ class AuthFlows:
             if found.expires_at_ms <= now:
                 raise CapabilityInvalidOutput("the provider's flow has already expired")
             expires = min(found.expires_at_ms, now + MAX_TTL_S * 1000)
-        url = check_auth_url(found.auth_url)
-        if found.user_code is not None and not is_short(found.user_code, NAME_CHARS):
+        url = flow_checks.check_auth_url(found.auth_url)
+        if found.user_code is not None and not flow_checks.is_short(
+            found.user_code, flow_checks.NAME_CHARS
+        ):
             raise CapabilityInvalidOutput("the provider's user code cannot be shown")
+        known.learn(*flow_checks.hidden_texts(found.flow_state))
+        if any(known.found_in_text(one or "") for one in (found.auth_url, found.user_code)):
+            raise CapabilityInvalidOutput("the auth URL may hold no credentials")
         flow_id = new_flow_id()
         hidden: JsonObject = {
             "flow_state": found.flow_state,
@@ -261,8 +257,11 @@ class AuthFlows:
             stateless = flow.uses_pkce or capability.provider.rules.allow_stateless_code
             require_state(completion, flow.expected_state, stateless_allowed=stateless)
             require_redirect(completion, flow.redirect_uri)
-            staged = StagedCredential()
-            call = AuthCompleteCall(
+            entry = capability.provider
+            known = CallSecrets(entry.rules.secrets)
+            known.learn(*flow.secrets, completion.code)
+            staged = StagedCredential(known)
+            call = contract.AuthCompleteCall(
                 capability.text,
                 flow.row.account_hint,
                 flow.flow_state,
@@ -272,10 +271,8 @@ class AuthFlows:
                 caller.context,
                 staged,
             )
-            entry = capability.provider
-            hidden = (*flow.secrets, completion.code)
-            found = await ask_provider(entry, entry.provider.auth_complete(call), secrets=hidden)
-            return await self._link(caller, capability, flow, found, staged)
+            found = await ask_provider(entry, entry.provider.auth_complete(call), known)
+            return await self._link(caller, capability, flow, found, staged, known)
         except CapabilityError as error:
             await self.failed(flow_id, error)
             raise
@@ -291,11 +288,13 @@ class AuthFlows:
 
     async def poll(
         self, caller: ServiceCaller, capability: RegisteredCapability, flow: Flow
-    ) -> AccountRow | CapabilityAuthPending:
+    ) -> AccountRow | contract.CapabilityAuthPending:
         """Ask whether a person has agreed on another device, not more often than is allowed."""
         flow_id, entry = flow.row.flow_id, capability.provider
         provider = entry.provider
-        if flow.row.flow_type != "device_code" or not isinstance(provider, PollingProvider):
+        if flow.row.flow_type != "device_code" or not isinstance(
+            provider, contract.PollingProvider
+        ):
             raise CapabilityInvalidInput("only device flows are polled")
         now = self._clock.now_ms()
         interval = flow.row.poll_interval_s or DEFAULT_POLL_S
@@ -303,20 +302,22 @@ class AuthFlows:
         if known is not None:
             not_before, interval = known
             if now < not_before:
-                return CapabilityAuthPending(max(1, -(-(not_before - now) // 1000)))
+                return contract.CapabilityAuthPending(max(1, -(-(not_before - now) // 1000)))
         self._claim(flow_id)
         try:
             self._remember(flow_id, now, interval)
-            staged = StagedCredential()
-            call = AuthPollCall(
+            known = CallSecrets(entry.rules.secrets)
+            known.learn(*flow.secrets)
+            staged = StagedCredential(known)
+            call = contract.AuthPollCall(
                 capability.text, flow.row.account_hint, flow.flow_state, caller.context, staged
             )
-            found = await ask_provider(entry, provider.auth_poll(call), secrets=flow.secrets)
-            if isinstance(found, CapabilityAuthPending):
+            found = await ask_provider(entry, provider.auth_poll(call), known)
+            if isinstance(found, contract.CapabilityAuthPending):
                 interval = max(interval, found.retry_after_s or 0)  # a slow-down stays in force
                 self._remember(flow_id, now, interval)
-                return CapabilityAuthPending(interval)
-            account = await self._link(caller, capability, flow, found, staged)
+                return contract.CapabilityAuthPending(interval)
+            account = await self._link(caller, capability, flow, found, staged, known)
         except CapabilityError as error:
             if isinstance(error, (*_ENDS, CapabilityAuthFlowInvalid)):
                 await self._rows.end_flow(flow_id)
@@ -326,9 +327,29 @@ class AuthFlows:
         self._polls.pop(flow_id, None)
         return account
 
+    async def cancel(self, capability: RegisteredCapability | None, flow: Flow) -> None:
+        """End a flow that its person has given up."""
+        self._claim(flow.row.flow_id)
+        try:
+            await self._rows.end_flow(flow.row.flow_id)
+            flow_pages.close_page(capability, flow.row, flow.flow_state)
+        finally:
+            self._claimed.discard(flow.row.flow_id)
+            self._polls.pop(flow.row.flow_id, None)
+
+    async def resume(self, registry: CapabilityRegistry) -> None:
+        """After a start: open the pages of pending flows again, and end those that are dead."""
+        now = self._clock.now_ms()
+        for row in await self._rows.all_flows():
+            capability = registry.get(row.capability_id)
+            if capability is None or row.expires_at_ms <= now:
+                continue
+            if not await flow_pages.is_alive(capability, row, self._opened(row).flow_state):
+                await self._rows.end_flow(row.flow_id)
+
     async def revoke(
         self,
-        context: CapabilityCallContext,
+        context: contract.CapabilityCallContext,
         capability: RegisteredCapability | None,
         account: AccountRow,
     ) -> bool:
@@ -337,16 +358,20 @@ class AuthFlows:
         told = False
         provider = None if capability is None else capability.provider.provider
         try:
-            if capability is not None and isinstance(provider, RevokingProvider):
-                handle = self._vault.handle(scope)
-                call = AuthRevokeCall(account.capability_id, account.account_ref, context, handle)
-                answer = await ask_provider(capability.provider, provider.auth_revoke(call))
+            if capability is not None and isinstance(provider, contract.RevokingProvider):
+                known = CallSecrets(capability.provider.rules.secrets)
+                handle = self._vault.handle(scope, known)
+                call = contract.AuthRevokeCall(
+                    account.capability_id, account.account_ref, context, handle
+                )
+                told_provider = provider.auth_revoke(call)
+                answer = await ask_provider(capability.provider, told_provider, known)
                 told = answer is True
         except CapabilityError:
             told = False  # the host forgets it whatever the provider says
         finally:
             await self._vault.delete(scope)
-            await self._accounts.unlink(scope.user_id, scope.capability_id, scope.account_ref)
+            await self._accounts.unlink(*scope)
         return told
 
     async def rotate_vault(self) -> tuple[int, int]:
@@ -373,8 +398,9 @@ class AuthFlows:
         flow: Flow,
         found: object,
         staged: StagedCredential,
+        known: CallSecrets,
     ) -> AccountRow:
-        result = checked_account(found, flow.secrets)
+        result = flow_checks.checked_account(found, known)
         scope = CredentialScope(caller.user_id, capability.text, result.account_ref)
         payload: JsonObject | None = staged.payload
         if payload is None and result.credential_material:
@@ -385,8 +411,8 @@ class AuthFlows:
             caller.user_id,
             capability.text,
             result.account_ref,
-            name=shown_name(result.metadata.get("account_name")),
-            email=shown_name(result.metadata.get("account_email")),
+            name=flow_checks.shown_name(result.metadata.get("account_name")),
+            email=flow_checks.shown_name(result.metadata.get("account_email")),
             flow_id=flow.row.flow_id,
         )
 

@@ -11,11 +11,11 @@ import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.checks import CheckStatus
 from kaged.cage import Spawner
 from kaged.services.contract import AuthBeginCall, CapabilityCallContext, InvokeCall
 from kaged.services.errors import CapabilityError
@@ -24,16 +24,8 @@ from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec, bridge_env, find_program
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
+from kaged.wire import envelope
 from kaged.wire.bridge_methods import invoke_params, parse_definitions
-from kaged.wire.envelope import (
-    BridgeAnswer,
-    BridgeFailure,
-    BridgeRequest,
-    EnvelopeViolation,
-    bridge_request_id,
-    encode_request,
-    parse_answer,
-)
 from kaged.wire.token_keys import KEY_BYTES, TokenKey
 from kaged.wire.tokens import RoutingClaims, bridge_audience, mint_token
 
@@ -44,20 +36,12 @@ _BY_HAND: Final = (
 _NOBODY: Final = CapabilityCallContext("kaged-check-nobody", chat_type="private")
 
 
-class CheckVerdict(StrEnum):
-    """How a check came out; `warn` works and could be better."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedRow:
     """One thing that was tried, what came of it and what to do."""
 
     id: str
-    verdict: CheckVerdict
+    verdict: CheckStatus
     detail: str
     fix: str = ""
 
@@ -72,9 +56,9 @@ class BridgeReport:
     @property
     def ok(self) -> bool:
         """Whether a host can use the bridge."""
-        return all(row.verdict is not CheckVerdict.FAIL for row in self.rows)
+        return all(row.verdict is not CheckStatus.FAIL for row in self.rows)
 
-    def add(self, id_: str, verdict: CheckVerdict, detail: str, fix: str = "") -> None:
+    def add(self, id_: str, verdict: CheckStatus, detail: str, fix: str = "") -> None:
         """Note one outcome."""
         self.rows.append(CheckedRow(id_, verdict, detail, fix))
 
@@ -178,35 +162,35 @@ class _Check:
         try:
             answer = await self._ask("definitions", {})
         except KagedError as error:
-            add("starts", CheckVerdict.FAIL, error.message, _BY_HAND)
+            add("starts", CheckStatus.FAIL, error.message, _BY_HAND)
             return []
         took_s = self._clock.monotonic_s() - began_s
         slow = took_s > SLOW_S
         add(
             "starts",
-            CheckVerdict.WARN if slow else CheckVerdict.OK,
+            CheckStatus.WARN if slow else CheckStatus.OK,
             f"answered in {took_s * 1000:.0f} ms",
             "import less at the start, or support the persistent mode" if slow else "",
         )
-        if isinstance(answer, BridgeFailure):
-            add("definitions", CheckVerdict.FAIL, f"{answer.code}: {answer.message}")
+        if isinstance(answer, envelope.BridgeFailure):
+            add("definitions", CheckStatus.FAIL, f"{answer.code}: {answer.message}")
             return []
         try:
             parse_definitions(answer.result)
             registry = CapabilityRegistry(self._clock)
             await registry.register(self._provider)
         except KagedError as error:
-            add("definitions", CheckVerdict.FAIL, error.message, "see the reference of bridge-v1")
+            add("definitions", CheckStatus.FAIL, error.message, "see the reference of bridge-v1")
             return []
         found = list(registry.list())
         self._report.capabilities = [one.text for one in found]
-        add("definitions", CheckVerdict.OK, ", ".join(self._report.capabilities))
+        add("definitions", CheckStatus.OK, ", ".join(self._report.capabilities))
         for one in found:
             bare = [name for name, op in one.operations.items() if not op.spec.input_schema]
             if bare:
                 add(
                     f"schemas.{one.text}",
-                    CheckVerdict.WARN,
+                    CheckStatus.WARN,
                     f"no input schema: {', '.join(sorted(bare))}",
                     "with one the host refuses wrong input before the bridge is started",
                 )
@@ -229,11 +213,11 @@ class _Check:
             answer = await self._try(lambda token=token: self._invoke(capability, operation, token))
             if answer is None:
                 return
-            if not isinstance(answer, BridgeFailure):
+            if not isinstance(answer, envelope.BridgeFailure):
                 believed.append(name)
         self._report.add(
             "tokens",
-            CheckVerdict.FAIL if believed else CheckVerdict.OK,
+            CheckStatus.FAIL if believed else CheckStatus.OK,
             f"believes a token that is {', '.join(believed)}" if believed else "checked",
             "check the signature with ASH_CONTEXT_TOKEN_SECRET before anything else"
             if believed
@@ -243,26 +227,20 @@ class _Check:
     async def _refuses_politely(self, found: list[RegisteredCapability]) -> None:
         """Ask for what is not there: an error in the envelope and exit 0 are wanted."""
         capability, _ = _some_operation(found)
-        unknown = await self._try(
-            lambda: self._invoke(capability, "kaged_no_such_operation", self._token())
-        )
-        if unknown is not None:
-            refused = isinstance(unknown, BridgeFailure)
-            self._report.add(
-                "unknown_operation",
-                CheckVerdict.OK if refused else CheckVerdict.WARN,
-                unknown.code if isinstance(unknown, BridgeFailure) else "answered as if it existed",
-                "" if refused else "answer capability_invalid_input",
-            )
-        method = await self._try(lambda: self._ask("kaged_no_such_method", {}))
-        if method is not None:
-            refused = isinstance(method, BridgeFailure)
-            self._report.add(
-                "unknown_method",
-                CheckVerdict.OK if refused else CheckVerdict.WARN,
-                method.code if isinstance(method, BridgeFailure) else "answered as if it existed",
-                "" if refused else "answer capability_invalid_input",
-            )
+        questions = {
+            "unknown_operation": lambda: self._invoke(
+                capability, "kaged_no_such_operation", self._token()
+            ),
+            "unknown_method": lambda: self._ask("kaged_no_such_method", {}),
+        }
+        add = self._report.add
+        for row, ask in questions.items():
+            answer = await self._try(ask)
+            if isinstance(answer, envelope.BridgeFailure):
+                add(row, CheckStatus.OK, answer.code, "")
+            elif answer is not None:
+                fix = "answer capability_invalid_input"
+                add(row, CheckStatus.WARN, "answered as if it existed", fix)
 
     async def _links(self, capability: RegisteredCapability) -> None:
         needing = [name for name, one in capability.operations.items() if one.spec.requires_auth]
@@ -273,9 +251,9 @@ class _Check:
             begun = await self._provider.auth_begin(AuthBeginCall(capability.text, None, _NOBODY))
             check_auth_url(begun.auth_url)
         except KagedError as error:
-            add(f"auth_begin.{capability.text}", CheckVerdict.FAIL, error.message, "see bridge-v1")
+            add(f"auth_begin.{capability.text}", CheckStatus.FAIL, error.message, "see bridge-v1")
         else:
-            add(f"auth_begin.{capability.text}", CheckVerdict.OK, begun.flow_type)
+            add(f"auth_begin.{capability.text}", CheckStatus.OK, begun.flow_type)
         harmless = [name for name in needing if not capability.operations[name].spec.mutating]
         if not harmless:
             return
@@ -283,14 +261,14 @@ class _Check:
         if answer is not None:
             add(
                 f"isolation.{capability.text}",
-                CheckVerdict.WARN,
+                CheckStatus.WARN,
                 f"{harmless[0]} answered for a person who never linked an account",
                 "answer capability_auth_required for people whom the bridge does not know",
             )
         else:
             add(
                 f"isolation.{capability.text}",
-                CheckVerdict.OK,
+                CheckStatus.OK,
                 "a person without an account gets nothing",
             )
 
@@ -298,7 +276,7 @@ class _Check:
 
     async def _invoke(
         self, capability: RegisteredCapability, operation: str, token: str
-    ) -> BridgeAnswer:
+    ) -> envelope.BridgeAnswer:
         params = invoke_params(
             capability.text,
             operation,
@@ -309,31 +287,31 @@ class _Check:
         )
         return await self._ask("invoke", params)
 
-    async def _ask(self, method: str, params: JsonObject) -> BridgeAnswer:
+    async def _ask(self, method: str, params: JsonObject) -> envelope.BridgeAnswer:
         if self._runner is None:
             self._runner = self._make_runner()
-        request_id = bridge_request_id(secrets.randbits)
-        request = BridgeRequest(request_id, self._spec.namespace, method, params)
+        request_id = envelope.bridge_request_id(secrets.randbits)
+        request = envelope.BridgeRequest(request_id, self._spec.namespace, method, params)
         try:
             async with asyncio.timeout(self._spec.timeout_s):
-                said = await self._runner.exchange(encode_request(request))
+                said = await self._runner.exchange(envelope.encode_request(request))
         except TimeoutError:
             raise CapabilityError(f"no answer within {self._spec.timeout_s:.0f} s") from None
-        return parse_answer(said, request_id)
+        return envelope.parse_answer(said, request_id)
 
     async def _try(
-        self, ask: Callable[[], Awaitable[BridgeAnswer | JsonObject]]
-    ) -> BridgeAnswer | JsonObject | None:
+        self, ask: Callable[[], Awaitable[envelope.BridgeAnswer | JsonObject]]
+    ) -> envelope.BridgeAnswer | JsonObject | None:
         """Ask; a refusal of the host's own is a None, a broken envelope a failed row as well."""
         try:
             return await ask()
-        except EnvelopeViolation as error:
-            self._report.add("envelope", CheckVerdict.FAIL, error.message, "see bridge-v1")
+        except envelope.EnvelopeViolation as error:
+            self._report.add("envelope", CheckStatus.FAIL, error.message, "see bridge-v1")
         except CapabilityError as error:
             if error.code in {"capability_backend_unavailable", "capability_invalid_output"}:
                 self._report.add(
                     "errors",
-                    CheckVerdict.WARN,
+                    CheckStatus.WARN,
                     error.message,
                     "report errors in the envelope and exit with 0",
                 )

@@ -56,10 +56,7 @@ def read_completion(callback_url: str | None, code: str | None) -> Completion:
     if callback_url is not None and callback_url.strip():
         from_url = _from_url(_unwrapped(callback_url))
         if from_url.code is None:
-            raise CapabilityError(
-                "the callback URL holds no code (invalid input)",
-                code="capability_auth_code_missing",
-            )
+            raise _no_code("the callback URL holds no code (invalid input)")
     typed = None
     if code is not None and code.strip():
         typed = _from_text(code)
@@ -69,15 +66,10 @@ def read_completion(callback_url: str | None, code: str | None) -> Completion:
                 "the callback URL and the code disagree", code="capability_auth_code_conflict"
             )
         if from_url.state and typed.state and from_url.state != typed.state:
-            raise CapabilityError(
-                "the callback URL and the code disagree on the state",
-                code="capability_auth_state_mismatch",
-            )
+            raise _wrong_state("the callback URL and the code disagree on the state")
     found = from_url or typed
     if found is None or found.code is None or len(found.code) > CODE_LIMIT_CHARS:
-        raise CapabilityError(
-            "there is no usable code (invalid input)", code="capability_auth_code_missing"
-        )
+        raise _no_code("there is no usable code (invalid input)")
     state = found.state or (typed.state if typed is not None else None)
     raw = _unwrapped(callback_url) if from_url is not None and callback_url else None
     if raw is None and typed is not None and typed.url is not None and code is not None:
@@ -95,15 +87,10 @@ def require_state(completion: Completion, expected: str | None, *, stateless_all
         return
     if completion.state is None:
         if completion.callback_url is not None or not stateless_allowed:
-            raise CapabilityError(
-                "the callback brings no state, and one is expected",
-                code="capability_auth_state_mismatch",
-            )
+            raise _wrong_state("the callback brings no state, and one is expected")
         return
     if not hmac.compare_digest(completion.state.encode(), expected.encode()):
-        raise CapabilityError(
-            "the state of the callback is not the flow's", code="capability_auth_state_mismatch"
-        )
+        raise _wrong_state("the state of the callback is not the flow's")
 
 
 def require_redirect(completion: Completion, redirect_uri: str | None) -> None:
@@ -115,9 +102,19 @@ def require_redirect(completion: Completion, redirect_uri: str | None) -> None:
     if redirect_uri is None or completion.callback_url is None:
         return
     if _place(urlsplit(completion.callback_url)) != _place(urlsplit(redirect_uri)):
-        raise CapabilityError(
-            "the callback URL is not this flow's", code="capability_auth_callback_invalid"
-        )
+        raise _wrong_callback("the callback URL is not this flow's")
+
+
+def _no_code(message: str) -> CapabilityError:
+    return CapabilityError(message, code="capability_auth_code_missing")
+
+
+def _wrong_state(message: str) -> CapabilityError:
+    return CapabilityError(message, code="capability_auth_state_mismatch")
+
+
+def _wrong_callback(message: str) -> CapabilityError:
+    return CapabilityError(message, code="capability_auth_callback_invalid")
 
 
 def _place(url: SplitResult) -> tuple[str, str, str]:
@@ -131,13 +128,9 @@ def _from_url(text: str) -> _Found:
     except ValueError:
         url, host = None, None
     if url is None or not url.scheme or not host:
-        raise CapabilityError(
-            "the callback is no URL with a scheme and a host",
-            code="capability_auth_callback_invalid",
-        )
-    found = _fields(url.query)
+        raise _wrong_callback("the callback is no URL with a scheme and a host")
     # Some providers answer in the fragment; the query wins where both speak.
-    found = {**_fields(url.fragment), **found}
+    found = {**_fields(url.fragment), **_fields(url.query)}
     _require_no_error(found)
     return _Found(found.get("code"), found.get("state"), url)
 
@@ -145,9 +138,7 @@ def _from_url(text: str) -> _Found:
 def _from_text(text: str) -> _Found:
     trimmed = _unwrapped(text)
     if len(trimmed) > CALLBACK_LIMIT_CHARS:
-        raise CapabilityError(
-            "there is no usable code (invalid input)", code="capability_auth_code_missing"
-        )
+        raise _no_code("there is no usable code (invalid input)")
     if _SCHEME.match(trimmed):
         return _from_url(trimmed)
     if _CODE_FIELD.search(trimmed):
@@ -166,20 +157,17 @@ def _fields(query: str) -> dict[str, str]:
     for name, values in parsed.items():
         if len(values) > 1 and name in {"code", "state"}:
             # Twice is one too many: the host and the provider might each take another one.
-            raise CapabilityError(
-                f"the callback holds {name} more than once", code="capability_auth_callback_invalid"
-            )
+            raise _wrong_callback(f"the callback holds {name} more than once")
         found[name.strip()] = values[0].strip()
     return {name: value for name, value in found.items() if value}
 
 
 def _require_no_error(found: dict[str, str]) -> None:
     error = found.get("error")
-    if error is None:
-        return
     if error == "access_denied":
         raise CapabilityAuthFlowDenied("the person or the provider denied access")
-    raise CapabilityAuthFlowInvalid("the provider reported an error instead of a code")
+    if error is not None:
+        raise CapabilityAuthFlowInvalid("the provider reported an error instead of a code")
 
 
 def _unwrapped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
@@ -38,6 +38,7 @@ _PROJECTED: Final = {
     "timezone": "timezone",
     "provider": "provider",
 }
+_SHOWN: Final = tuple(one.name for one in fields(CapabilityCallContext))[1:]  # all but the user
 IDENTITY_PARAMS: Final = frozenset({"user_id", *_PROJECTED})
 
 
@@ -140,14 +141,5 @@ def without_claims(caller: ServiceCaller, params: JsonObject) -> tuple[ServiceCa
 
 def context_of(token: VerifiedToken) -> CapabilityCallContext:
     """Return the call context that a provider sees: claims, or None where there is none."""
-    routing = token.routing
-    return CapabilityCallContext(
-        token.effective_user_id,
-        routing.chat_id,
-        routing.chat_type,
-        routing.provider,
-        routing.thread_id,
-        routing.session_key,
-        routing.source_username,
-        routing.source_display_name,
-    )
+    shown = {name: getattr(token.routing, name) for name in _SHOWN}
+    return CapabilityCallContext(token.effective_user_id, **shown)

@@ -9,8 +9,10 @@ import structlog
 
 from kaged.audit import AuditLog
 from kaged.config.providers import Provider, RateName
+from kaged.services.known_secrets import configured_secrets
 from kaged.services.limits import DEFAULT_RATES, NO_LIMITS, RateRules
 from kaged.services.registry import ProviderRules
+from kaged.services.secret_search import SecretForms
 from kaged.wire.token_keys import SECRET_VARIABLE, TokenKey, parse_key
 
 _log = structlog.get_logger("kaged.services")
@@ -36,6 +38,9 @@ def provider_rules(one: Provider) -> ProviderRules:
         confirm=section.confirm,
         strict_output=section.strict_output,
         allow_stateless_code=section.allow_stateless_code,
+        secrets=SecretForms.of(
+            configured_secrets({name: value.reveal() for name, value in one.env.items()})
+        ),
     )
 
 

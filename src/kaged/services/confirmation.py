@@ -8,31 +8,83 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, cast
 
+from kaged.audit import AuditEvent
 from kaged.base import Clock, JsonObject, iso_utc
+from kaged.inbox import (
+    NO,
+    YES,
+    AnsweredBy,
+    CheckedAnswer,
+    Inbox,
+    InboxRequest,
+    RequestClosed,
+    RequestDraft,
+    RequestFilter,
+    RequestKind,
+    RequestNotFound,
+    RequestState,
+    chosen_yes,
+)
+from kaged.kernel.describe import describe_operation
+from kaged.kernel.identity import Actor
 from kaged.services.caller import ServiceCaller
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
 from kaged.services.registry import RegisteredCapability, RegisteredOperation
-from kaged.store.service_call_rows import PlanRow, PlanStatus, ServiceCallRows
 
 PLAN_TTL_S: Final = 1800
 PLANS_PER_USER: Final = 50
+PLANS_SHOWN: Final = 200
 SUMMARY_KEYS: Final = 20
 
-OnPlan = Callable[[PlanRow], None]
-_Wanted: TypeAlias = tuple[str, str, str, str, str, str | None]
-"""What a plan is for: user, capability, operation, account, hash of the input, thread."""
+OnPlan = Callable[["MutationPlan"], None]
+
+
+class PlanStatus(StrEnum):
+    """How far a consent has come; each is used once."""
+
+    PRESENTED = "presented"
+    CONFIRMED = "confirmed"
+    DENIED = "denied"
+    EXECUTED = "executed"
+
+
+class PlannedCall(NamedTuple):
+    """What a consent is for; any other call needs another one."""
+
+    user_id: str
+    capability_id: str
+    operation: str
+    account_ref: str
+    input_hash: str
+    thread_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MutationPlan:
+    """One operation that waits for its owner's consent, or has it."""
+
+    plan_id: str
+    call: PlannedCall
+    summary: str
+    status: PlanStatus
+    decided_by: str | None
+    created_at_ms: int
+    expires_at_ms: int
 
 
 class Consents:
-    """Plans that were shown to people, and what they said."""
+    """Plans that were shown to people, and what they said: requests of the inbox."""
 
-    def __init__(self, rows: ServiceCallRows, clock: Clock, on_plan: OnPlan | None = None) -> None:
-        self._rows = rows
+    def __init__(self, inbox: Inbox, clock: Clock, on_plan: OnPlan | None = None) -> None:
+        self._inbox = inbox
         self._clock = clock
         self._on_plan = on_plan or (lambda _plan: None)
+        inbox.register(self, RequestKind.ACCOUNT_APPROVAL)
 
     @staticmethod
     def needed(
@@ -64,7 +116,7 @@ class Consents:
             CapabilityError: `capability_mutation_plan_mismatch`; the named plan is for something
                 else.
         """
-        wanted = (
+        wanted = PlannedCall(
             caller.user_id,
             capability.text,
             operation.name,
@@ -73,20 +125,20 @@ class Consents:
             caller.context.thread_id,
         )
         if plan_id is not None:
-            plan = await self._rows.plan(plan_id)
+            plan = await self._plan(plan_id)
             # A foreign plan and an unknown one look the same.
-            if plan is None or plan.user_id != caller.user_id or _what(plan) != wanted:
+            if plan is None or plan.call != wanted:
                 raise CapabilityError(
                     "the plan is not for this call", code="capability_mutation_plan_mismatch"
                 )
             if await self._use(plan):
                 return
             raise self._refusal(plan)
-        waiting: PlanRow | None = None
-        for plan in await self._rows.plans(user_id=caller.user_id):
-            if _what(plan) != wanted:
+        waiting: MutationPlan | None = None
+        for plan in await self._plans(caller.user_id):
+            if plan.call != wanted:
                 continue
-            if plan.status is PlanStatus.CONFIRMED and await self._use(plan):
+            if await self._use(plan):
                 return
             if plan.status is PlanStatus.PRESENTED:
                 waiting = plan
@@ -94,59 +146,121 @@ class Consents:
             waiting = await self._present(wanted, input_data)
         raise self._refusal(waiting)
 
-    async def list(self) -> tuple[PlanRow, ...]:
+    async def list(self) -> tuple[MutationPlan, ...]:
         """Return what waits for a person, and what was decided lately; newest first."""
-        return await self._rows.plans(user_id=None)
+        return await self._plans(None)
 
-    async def decide(self, plan_id: str, *, allowed: bool, by: str) -> PlanRow | None:
+    async def decide(
+        self, plan_id: str, *, allowed: bool, by: str, who: Actor | None = None
+    ) -> MutationPlan | None:
         """Take a person's answer; None when there is no such plan that waits."""
-        after = PlanStatus.CONFIRMED if allowed else PlanStatus.DENIED
-        if not await self._rows.move_plan(plan_id, PlanStatus.PRESENTED, after, by):
+        named = AnsweredBy(by) if who is None else AnsweredBy.of(who, by)
+        if await self._plan(plan_id) is None:
             return None
-        return await self._rows.plan(plan_id)
+        try:
+            answer: JsonObject = {"choice": YES if allowed else NO}
+            return _plan_of(await self._inbox.take_answer(plan_id, answer, named))
+        except (RequestNotFound, RequestClosed):
+            return None
 
-    async def _use(self, plan: PlanRow) -> bool:
-        return await self._rows.move_plan(
-            plan.plan_id, PlanStatus.CONFIRMED, PlanStatus.EXECUTED, None
+    # -- for the inbox ---------------------------------------------------------------------------
+
+    async def check(self, request: InboxRequest, answer: Any) -> CheckedAnswer:
+        """Return the answer as it is stored. Raises `inbox_answer_invalid`."""
+        return CheckedAnswer({"choice": YES if chosen_yes(request, answer) else NO})
+
+    async def on_answer(self, request: InboxRequest, by: AnsweredBy) -> None:
+        """Put the decision on record; the operation is done when it is asked for again."""
+        if request.state is not RequestState.ANSWERED:
+            return
+        plan = _plan_of(request)
+        await self._inbox.record(
+            AuditEvent(
+                "capability_consent_decided",
+                {
+                    "plan_id": plan.plan_id,
+                    "user_id": plan.call.user_id,
+                    "capability.id": plan.call.capability_id,
+                    "operation": plan.call.operation,
+                    "outcome": plan.status.value,
+                },
+                request_id=by.request_id,
+                caller=by.caller,
+            )
         )
 
-    async def _present(self, wanted: _Wanted, shown: JsonObject) -> PlanRow:
-        now = self._clock.now_ms()
-        plan = PlanRow(
-            f"plan_{secrets.token_hex(16)}",
-            *wanted,
-            summary=_summary(*wanted[1:4], shown),
-            status=PlanStatus.PRESENTED,
-            decided_by=None,
-            created_at_ms=now,
-            decided_at_ms=None,
-            expires_at_ms=now + PLAN_TTL_S * 1000,
+    def event(self, request: InboxRequest) -> JsonObject:
+        """Return nothing more: what is asked is for its owner only."""
+        del request
+        return {}
+
+    # -- own -------------------------------------------------------------------------------------
+
+    async def _plan(self, plan_id: str) -> MutationPlan | None:
+        """Return one plan, expired or not."""
+        try:
+            found = await self._inbox.rows.get(plan_id)
+        except RequestNotFound:
+            return None
+        return _plan_of(found) if found.kind is RequestKind.ACCOUNT_APPROVAL else None
+
+    async def _plans(self, user_id: str | None) -> tuple[MutationPlan, ...]:
+        """Return the unexpired plans of one user or of everybody, newest first."""
+        wanted = RequestFilter(
+            owner=user_id,
+            kinds=(RequestKind.ACCOUNT_APPROVAL,),
+            unexpired_at_ms=self._clock.now_ms(),
         )
-        if not await self._rows.add_plan(plan, limit=PLANS_PER_USER):
+        found, _ = await self._inbox.rows.page(wanted, PLANS_SHOWN, 0)
+        return tuple(_plan_of(one) for one in found)
+
+    async def _use(self, plan: MutationPlan) -> bool:
+        """Use a consent up, once; False for anything but one that was given and is not used."""
+        confirmed = plan.status is PlanStatus.CONFIRMED
+        return confirmed and await self._inbox.rows.take(plan.plan_id)
+
+    async def _present(self, wanted: PlannedCall, shown: JsonObject) -> MutationPlan:
+        subject: JsonObject = {name: getattr(wanted, name) for name in _SUBJECT}
+        made = await self._inbox.ask(
+            RequestDraft(
+                f"plan_{secrets.token_hex(16)}",
+                RequestKind.ACCOUNT_APPROVAL,
+                f"Allow {wanted.operation} on {wanted.capability_id}?",
+                _summary(wanted, shown),
+                choices=(YES, NO),
+                subject=subject,
+                owner=wanted.user_id,
+                chat_id=wanted.thread_id,
+                expires_at_ms=self._clock.now_ms() + PLAN_TTL_S * 1000,
+            ),
+            limit=PLANS_PER_USER,
+        )
+        if made is None:
             raise CapabilityRateLimited(
                 "too many operations wait for consent", retry_after_seconds=60
             )
+        plan = _plan_of(made)
         self._on_plan(plan)
         return plan
 
     @staticmethod
-    def _refusal(plan: PlanRow) -> CapabilityError:
+    def _refusal(plan: MutationPlan) -> CapabilityError:
         said = "was denied" if plan.status is PlanStatus.DENIED else "is not confirmed"
         return CapabilityError(
-            f"{plan.operation} {said} by the owner of the account (plan {plan.plan_id})",
+            f"{plan.call.operation} {said} by the owner of the account (plan {plan.plan_id})",
             code="capability_mutation_not_confirmed",
             plan_id=plan.plan_id,
         )
 
 
-def plan_json(plan: PlanRow) -> JsonObject:
+def plan_json(plan: MutationPlan) -> JsonObject:
     """Describe a plan to a person who decides about it."""
     return {
         "plan_id": plan.plan_id,
-        "user_id": plan.user_id,
-        "capability": plan.capability_id,
-        "operation": plan.operation,
-        "account_ref": plan.account_ref or None,
+        "user_id": plan.call.user_id,
+        "capability": plan.call.capability_id,
+        "operation": plan.call.operation,
+        "account_ref": plan.call.account_ref or None,
         "summary": plan.summary,
         "status": plan.status.value,
         "decided_by": plan.decided_by,
@@ -155,22 +269,36 @@ def plan_json(plan: PlanRow) -> JsonObject:
     }
 
 
-def _what(plan: PlanRow) -> _Wanted:
-    return (
-        plan.user_id,
-        plan.capability_id,
-        plan.operation,
-        plan.account_ref,
-        plan.input_hash,
-        plan.thread_id,
+def _plan_of(request: InboxRequest) -> MutationPlan:
+    facts = cast("dict[str, str]", request.subject)
+    named = {name: facts[name] for name in _SUBJECT}
+    assert request.owner is not None
+    assert request.expires_at_ms is not None
+    status = PlanStatus.PRESENTED
+    if request.answer is not None:
+        allowed = request.answer.get("choice") == YES
+        used = PlanStatus.CONFIRMED if request.taken_at_ms is None else PlanStatus.EXECUTED
+        status = used if allowed else PlanStatus.DENIED
+    return MutationPlan(
+        request.id,
+        PlannedCall(request.owner, **named, thread_id=request.chat_id),
+        "\n".join(request.details),
+        status,
+        request.answered_by,
+        request.created_at_ms,
+        request.expires_at_ms,
     )
 
 
-def _summary(capability_id: str, operation: str, account_ref: str, shown: JsonObject) -> str:
+def _summary(call: PlannedCall, shown: JsonObject) -> list[str]:
     """Return what would happen, in the input's own words, cut short."""
-    lines = [f"{capability_id} {operation}" + (f" as {account_ref}" if account_ref else "")]
+    lines = [describe_operation(call.capability_id, call.operation, call.account_ref).words]
     for key, value in [*shown.items()][:SUMMARY_KEYS]:
         text = value if isinstance(value, str) else repr(value)
         printable = "".join(char if char.isprintable() else " " for char in text[:400])
         lines.append(f"{key[:64]}: {printable}")
-    return "\n".join(lines)
+    return lines
+
+
+# Of a call, what the request in the inbox keeps as its subject; it has the rest itself.
+_SUBJECT: Final = PlannedCall._fields[1:-1]

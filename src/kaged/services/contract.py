@@ -193,6 +193,15 @@ AuthPollResult: TypeAlias = CapabilityAuthCompleteResult | CapabilityAuthPending
 
 
 @dataclass(frozen=True, slots=True)
+class AuthResumeCall:
+    """A flow that was begun earlier, perhaps by another daemon, and has not ended."""
+
+    auth_url: str
+    expires_at_ms: int
+    flow_state: JsonObject = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AuthRevokeCall:
     """The person takes an account back; the host forgets it whatever the provider answers."""
 
@@ -256,6 +265,19 @@ class PollingProvider(Protocol):
 
     async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
         """Ask whether the person has agreed."""
+        ...
+
+
+@runtime_checkable
+class ResumingProvider(Protocol):
+    """A provider with pages of its own, which can end before the host's flow does."""
+
+    async def auth_resume(self, call: AuthResumeCall) -> bool:
+        """Open the page of a flow again if a restart closed it; False when the flow is dead."""
+        ...
+
+    def auth_cancel(self, call: AuthResumeCall) -> None:
+        """Close the page of a flow that its person has given up."""
         ...
 
 

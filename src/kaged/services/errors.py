@@ -89,30 +89,10 @@ class CapabilityInternalError(CapabilityError):
     retryable: ClassVar[bool] = True
 
 
-CAPABILITY_CODES: Final = (
-    "capability_invalid_input",
-    "capability_not_found",
-    "capability_access_denied",
-    "capability_auth_required",
-    "capability_account_ambiguous",
-    "capability_auth_flow_invalid",
-    "capability_auth_flow_expired",
-    "capability_auth_flow_denied",
-    "capability_auth_flow_ambiguous",
-    "capability_auth_callback_invalid",
-    "capability_auth_code_missing",
-    "capability_auth_code_conflict",
-    "capability_auth_state_mismatch",
-    "capability_invalid_output",
-    "capability_backend_unavailable",
-    "capability_mutation_not_confirmed",
-    "capability_mutation_plan_mismatch",
-    "capability_rate_limited",
-    "capability_idempotency_conflict",
-    "capability_outcome_unknown",
-    "capability_internal_error",
-)
-"""Every stable code (SC-AMB-02)."""
+def auth_required(message: str) -> CapabilityError:
+    """Return the error for an account that must be linked, or linked again, first."""
+    return CapabilityError(message, code="capability_auth_required")
+
 
 _CLASSES: Final = {
     kind.code: kind
@@ -127,6 +107,11 @@ _CLASSES: Final = {
         CapabilityInternalError,
     )
 }
+
+
+def is_own_code(code: str) -> bool:
+    """Return whether a code is a word of ours, which tells nobody's secret."""
+    return code in _CLASSES or code in {CapabilityRateLimited.code, "capability_auth_required"}
 
 
 def provider_error(code: str, message: str) -> CapabilityError:

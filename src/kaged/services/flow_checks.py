@@ -6,12 +6,11 @@ from ipaddress import ip_address
 from typing import Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
-
 from kaged.base import JsonObject
 from kaged.services.contract import CapabilityAuthCompleteResult
 from kaged.services.errors import CapabilityInvalidOutput
 from kaged.services.sanitize import OutputRefused, harden
+from kaged.services.secret_search import CallSecrets
 
 AUTH_URL_CHARS: Final = 4096
 NAME_CHARS: Final = 256
@@ -56,8 +55,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def checked_account(found: object, hidden: tuple[str, ...]) -> CapabilityAuthCompleteResult:
+def checked_account(found: object, secrets: CallSecrets) -> CapabilityAuthCompleteResult:
     """Return the account that a provider says is linked now.
+
+    `secrets` are those of the flow and of the credential that came of it: a name or an address
+    that holds one would be stored and shown.
 
     Raises:
         CapabilityInvalidOutput: no account, or one that carries a credential (SC-AMB-23).
@@ -68,13 +70,21 @@ def checked_account(found: object, hidden: tuple[str, ...]) -> CapabilityAuthCom
     if not isinstance(ref, str) or not is_short(ref, REF_CHARS):
         raise CapabilityInvalidOutput("the provider's account name cannot be used")
     shown: JsonObject = {"account_ref": ref, "metadata": found.metadata}
-    texts = tuple(msgspec.json.encode(one)[1:-1] for one in hidden)
     try:
-        harden(shown, needles=texts, strict=True)
+        harden(shown, secrets=secrets, strict=True)
         harden(dict(found.credential_material), strict=True)
     except OutputRefused:
         raise CapabilityInvalidOutput("the provider's account holds credentials") from None
     return CapabilityAuthCompleteResult(ref.strip(), found.credential_material, found.metadata)
+
+
+def hidden_texts(flow_state: JsonObject) -> tuple[str, ...]:
+    """Return what of a flow's state no page's address may hold: the other halves of its codes."""
+    return tuple(
+        value
+        for name, value in flow_state.items()
+        if isinstance(value, str) and (name in _SECRET_QUERY or name == "device_code")
+    )
 
 
 def is_short(text: str, limit: int) -> bool:

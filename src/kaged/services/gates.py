@@ -10,14 +10,13 @@ from typing import Final
 
 from kaged.kernel.decision import Decision, fail_closed
 from kaged.kernel.service_ids import ServiceId, ServiceIdInvalid, decide_service, parse_service_ids
+from kaged.kernel.skill_policy import SKILL_DENIED, SKILL_RULE, decide_skill_use
 from kaged.services.caller import ServiceCaller
 from kaged.services.registry import RegisteredCapability, RegisteredOperation
 from kaged.services.skills import SkillRegistry
 
-SKILL_RULE: Final = "service.skill"
 CHAT_RULE: Final = "service.chat_type"
 OPERATION_RULE: Final = "service.operation"
-DENIED: Final = "capability_access_denied"
 
 _SKILL_PASSES: Final = Decision.allow(SKILL_RULE)
 _CHAT_PASSES: Final = Decision.allow(CHAT_RULE)
@@ -42,12 +41,9 @@ def decide_skill(
     if policy is None and caps is None:
         return _deny(SKILL_RULE, f"the skill {skill} is not known to this host")
     if policy is not None:
-        if not policy.enabled:
-            return _deny(SKILL_RULE, f"the skill {skill} is switched off")
-        if policy.chat_types is not None and caller.chat_type not in policy.chat_types:
-            return _deny(SKILL_RULE, f"the skill {skill} may not be used in this kind of chat")
-        if policy.chat_ids is not None and caller.context.chat_id not in policy.chat_ids:
-            return _deny(SKILL_RULE, f"the skill {skill} may not be used in this chat")
+        here = decide_skill_use(policy, caller.chat_type, caller.context.chat_id)
+        if not here.allowed:
+            return here
         if policy.capabilities is not None:
             declared = decide_service(policy.capabilities, wanted)
             if not declared.allowed:
@@ -86,4 +82,4 @@ def decide_operation(capability: RegisteredCapability, operation: RegisteredOper
 
 
 def _deny(rule: str, detail: str) -> Decision:
-    return Decision.deny(rule, detail, code=DENIED)
+    return Decision.deny(rule, detail, code=SKILL_DENIED)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from kaged.services.errors import CapabilityBackendUnavailable
+from kaged.services.tls import tls_fault, trusting
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
@@ -29,7 +30,8 @@ class HttpExchange:
     """Asks a server, which messages call `what`. Use it as a context.
 
     Redirects are not followed and the proxies of the environment do not count: credentials go to
-    the address that the operator configured and nowhere else.
+    the address that the operator configured and nowhere else. The authorities in `ca_file` are
+    trusted besides the machine's.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class HttpExchange:
         timeout_s: float,
         transport: AsyncBaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
     ) -> None:
         # Heavy, and of no use to a daemon without such providers.
         import httpx  # noqa: PLC0415 - see above
@@ -53,6 +56,7 @@ class HttpExchange:
             follow_redirects=False,
             trust_env=False,
             transport=transport,
+            verify=True if ca_file is None else trusting(ca_file),
         )
 
     async def __aenter__(self) -> Self:
@@ -75,8 +79,9 @@ class HttpExchange:
                     read += chunk
                     if len(read) > self._limit_bytes:
                         break
-        except self._errors:
-            raise CapabilityBackendUnavailable(f"{self._what} cannot be reached") from None
+        except self._errors as error:
+            fault = tls_fault(error, self._what)
+            raise fault or CapabilityBackendUnavailable(f"{self._what} cannot be reached") from None
         if len(read) > self._limit_bytes:
             raise AnswerTooLarge(f"{self._what}'s answer is too large")
         return HttpAnswer(response.status_code, response.headers, bytes(read))

@@ -1,20 +1,15 @@
-"""What of a credential must never be seen again: `secret_texts`, `needles`, `scrub`."""
+"""What of a credential must never be seen again: `secret_texts`, by its key or by its looks."""
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote
 
-import msgspec
-
-from kaged.audit.credentials import REDACTED, is_secret_key, mask_secrets
+from kaged.audit.credentials import is_secret_key
 from kaged.base import JsonValue
-from kaged.wire.envelope import safe_error_message
 
 SHORTEST_CHARS: Final = 6  # anything shorter would be found in ordinary words
 SECRETS_LIMIT: Final = 256
@@ -65,31 +60,8 @@ def secret_texts(value: JsonValue) -> tuple[str, ...]:
     return tuple(found)
 
 
-def needles(texts: Iterable[str]) -> tuple[bytes, ...]:
-    """Return what to look for in JSON bytes: each secret as is, in base64, hex, percent form.
-
-    Somebody who wants to carry a secret out can still cut it in pieces; this finds accidents and
-    the plain tricks.
-    """
-    found: dict[bytes, None] = {}
-    for text in texts:
-        raw = text.encode("utf-8", errors="surrogatepass")
-        whole = raw[: len(raw) - len(raw) % 3]
-        forms = [msgspec.json.encode(text)[1:-1], raw.hex().encode(), quote(text, safe="").encode()]
-        if len(whole) >= SHORTEST_CHARS:
-            forms += [base64.b64encode(whole), base64.urlsafe_b64encode(whole)]
-        for form in forms:
-            found[form] = None
-            found[form.replace(b"/", b"\\/")] = None
-    return tuple(found)
-
-
-def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Return an error text in one short line without what is, or looks like, a secret."""
-    for secret in secrets:
-        if secret and secret in text:
-            text = text.replace(secret, REDACTED)
-    return safe_error_message(mask_secrets(text[:_SCRUB_CHARS]))
-
-
-_SCRUB_CHARS: Final = 4096
+def configured_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secret ones among the variables of a provider's section."""
+    return tuple(
+        value for name, value in variables.items() if is_secret_key(name) or looks_random(value)
+    )

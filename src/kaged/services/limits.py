@@ -8,23 +8,24 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.services.errors import CapabilityRateLimited
-from kaged.store.service_rows import ServiceRows
+from kaged.store.service_rows import ServiceRows, StateKey
 
 BUCKETS_LIMIT: Final = 50_000
 KEPT_BUCKETS: Final = 10_000
 """How many of the latest counts a snapshot holds."""
-_DAY_S: Final = 86_400
+_DAY: Final = "day"
 KEEP_EVERY_S: Final = 5.0
 # Whose entry the kept counts are: no user has a blank name, so nobody's.
-_KEPT: Final = ("", "kaged.limits", "", "buckets")
+_KEPT: Final = StateKey("", "kaged.limits", "", "buckets")
 
 _log = structlog.get_logger("kaged.services")
 
@@ -63,11 +64,20 @@ class _RateBucket:
 class RateLimits:
     """Token buckets by user and capability; the longest unused ones go first.
 
-    `changed` says that something was counted since its owner last set it to False.
+    A call that is refused counts nowhere. A day is one of the operator's: it begins at midnight in
+    `zone`, by default the machine's. `changed` says that something was counted since its owner last
+    set it to False.
     """
 
-    def __init__(self, clock: Clock, rules: Mapping[str, RateRules] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rules: Mapping[str, RateRules] | None = None,
+        *,
+        zone: tzinfo | None = None,
+    ) -> None:
         self._clock = clock
+        self._zone = zone
         self._rules = dict(rules or {})
         self._buckets: OrderedDict[tuple[str, ...], _RateBucket] = OrderedDict()
         self.changed = False
@@ -83,31 +93,57 @@ class RateLimits:
         rules = self._rules.get(namespace)
         if rules is None or rules is NO_LIMITS:
             return
-        if rules.per_day:
-            quota = Rate(rules.per_day / (_DAY_S / 60), rules.per_day)
-            self._take(("day", user_id, capability_id), quota)
+        taken: list[_RateBucket] = []
         if rules.invoke is not None:
-            self._take(("invoke", user_id, capability_id), rules.invoke)
+            taken += self._ready(("invoke", user_id, capability_id), rules.invoke)
         if mutating and rules.mutating is not None:
-            self._take(("mutating", user_id, capability_id), rules.mutating)
+            taken += self._ready(("mutating", user_id, capability_id), rules.mutating)
+        if rules.per_day:
+            taken.append(self._ready_today(user_id, capability_id, rules.per_day))
+        self._take(taken)
 
     def require_begin(self, user_id: str, namespace: str) -> None:
         """Count the beginning of a flow. Raises CapabilityRateLimited."""
         rules = self._rules.get(namespace)
         if rules is not None and rules.auth_begin is not None:
-            self._take(("begin", user_id), rules.auth_begin)
+            self._take(self._ready(("begin", user_id), rules.auth_begin))
 
-    def _take(self, key: tuple[str, ...], rate: Rate) -> None:
-        if rate.per_minute <= 0:
-            return
-        now = self._clock.monotonic_s()
+    def _take(self, buckets: Iterable[_RateBucket]) -> None:
+        """Count one call in each of the buckets; only after all of them were found ready."""
+        for bucket in buckets:
+            bucket.tokens -= 1
+            self.changed = True
+
+    def _ready_today(self, user_id: str, capability_id: str, per_day: int) -> _RateBucket:
+        """Return the bucket of this day. Raises CapabilityRateLimited when it is empty."""
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC).astimezone(self._zone)
+        today = now.date()
+        bucket = self._bucket((_DAY, user_id, capability_id, today.isoformat()), per_day)
+        if bucket.tokens < 1:
+            midnight = datetime.combine(today + timedelta(days=1), time(), tzinfo=self._zone)
+            wait = max(1, math.ceil((midnight.astimezone(UTC) - now).total_seconds()))
+            raise CapabilityRateLimited(
+                f"the {per_day} calls of this day are used up; try again in {wait} s",
+                retry_after_seconds=wait,
+            )
+        return bucket
+
+    def _bucket(self, key: tuple[str, ...], tokens: float) -> _RateBucket:
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = _RateBucket(rate.burst, now)
+            bucket = self._buckets[key] = _RateBucket(tokens, self._clock.monotonic_s())
             while len(self._buckets) > BUCKETS_LIMIT:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(key)
+        return bucket
+
+    def _ready(self, key: tuple[str, ...], rate: Rate) -> tuple[_RateBucket, ...]:
+        """Return the bucket of a rate, refilled. Raises CapabilityRateLimited when it is empty."""
+        if rate.per_minute <= 0:
+            return ()
+        now = self._clock.monotonic_s()
+        bucket = self._bucket(key, rate.burst)
         per_second = rate.per_minute / 60
         bucket.tokens = min(rate.burst, bucket.tokens + (now - bucket.at_s) * per_second)
         bucket.at_s = now
@@ -116,8 +152,7 @@ class RateLimits:
             raise CapabilityRateLimited(
                 f"too many calls; try again in {wait} s", retry_after_seconds=wait
             )
-        bucket.tokens -= 1
-        self.changed = True
+        return (bucket,)
 
     def snapshot(self) -> JsonObject:
         """Return the latest counts for a later `restore`, dated by the clock on the wall."""
@@ -157,7 +192,7 @@ class KeptLimits:
 
     async def load(self) -> None:
         """Go on counting where the last daemon stopped."""
-        kept = await self._rows.state(*_KEPT)
+        kept = await self._rows.state(_KEPT)
         if kept is not None:
             self._limits.restore(kept)
 
@@ -173,7 +208,7 @@ class KeptLimits:
             return
         self._limits.changed = False
         try:
-            await self._rows.put_state(*_KEPT, self._limits.snapshot(), limit=1)
+            await self._rows.put_state(_KEPT, self._limits.snapshot(), limit=1)
         except KagedError as error:
             self._limits.changed = True
             _log.warning("services.limits_not_kept", error=error.message)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
@@ -29,6 +31,16 @@ from kaged.services.params import (
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.trail import Record
 from kaged.store.service_rows import AccountRow
+
+# Both ways to complete a flow are one event.
+_EVENTS: Final = {
+    "auth.begin": "capability_auth_begin",
+    "auth.complete": "capability_auth_complete",
+    "auth.complete_callback": "capability_auth_complete",
+    "auth.poll": "capability_auth_poll",
+    "auth.cancel": "capability_auth_cancel",
+    "auth.revoke": "capability_auth_revoke",
+}
 
 
 class AccountLinking:
@@ -126,6 +138,14 @@ class AccountLinking:
             record.note("account_ref", found.account_ref)
             return {"ok": True, "account_ref": found.account_ref}
 
+    async def auth_cancel(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """End one of the caller's flows; it can be begun anew. Also where its provider is gone."""
+        async with self._recorded("auth.cancel", token, params) as (record, caller, given):
+            flow = await self._named_flow(record, caller, given)
+            record.note("capability.id", flow.row.capability_id)
+            await self._flows.cancel(self._registry.get(flow.row.capability_id), flow)
+            return {"ok": True, "flow_id": flow.row.flow_id}
+
     async def auth_revoke(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Take one of the caller's accounts back."""
         async with self._recorded("auth.revoke", token, params) as (record, caller, given):
@@ -195,16 +215,16 @@ class AccountLinking:
     ) -> AsyncGenerator[tuple[Record, ServiceCaller, JsonObject]]:
         """Let a caller in and write the record of what happens within the context."""
         caller, params = self._admission.admit(f"capability.{method}", token, params)
-        # Both ways to complete a flow are one event.
-        event = method.removesuffix("_callback").replace(".", "_")
-        record = self._admission.record(f"capability_{event}", caller)
+        record = self._admission.record(_EVENTS[method], caller)
         try:
             yield record, caller, params
         except CapabilityError as error:
             error.data.setdefault("request_id", record.request_id)
             await record.failed(error)
             raise
-        except Exception as error:  # boundary, as in invoke
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # boundary, as in invoke
             fault = fault_of(record, error)
             fault.data.setdefault("request_id", record.request_id)
             await record.failed(fault)

@@ -42,9 +42,10 @@ from kaged.services.linking import AccountLinking
 from kaged.services.params import capability_param, name_param, object_param, text_param
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability, RegisteredOperation
 from kaged.services.sanitize import OutputRefused, harden
+from kaged.services.secret_search import CallSecrets
 from kaged.services.state import BoundState
 from kaged.services.trail import Record, Trail
-from kaged.services.vault import NOTHING_KNOWN, CredentialScope, CredentialSecrets, Vault
+from kaged.services.vault import CredentialScope, Vault
 from kaged.store.service_call_rows import CallKey
 from kaged.store.service_rows import AccountRow, ServiceRows
 from kaged.wire.tokens import MAX_LIFETIME_S
@@ -155,7 +156,7 @@ class CapabilityManager:
             await self._settle(record, ticket, error)
             raise
         # Boundary: a fault of the host is no business of the sandbox (SC-AMB-06).
-        except Exception as error:
+        except BaseException as error:
             fault = fault_of(record, error)
             await self._settle(record, ticket, fault)
             raise fault from error
@@ -253,17 +254,17 @@ class CapabilityManager:
         call.record.gate = "audit"
         await self._parts.trail.intent(call.record)
 
-    async def _run(self, call: _Invocation) -> tuple[object, CredentialSecrets]:
+    async def _run(self, call: _Invocation) -> tuple[object, CallSecrets]:
         """Call the provider; return what it said, and what it must not have said."""
         parts, caller, capability = self._parts, call.caller, call.capability
-        known, handle, scope = NOTHING_KNOWN, None, None
+        entry = capability.provider
+        known, handle, scope = CallSecrets(entry.rules.secrets), None, None
         if call.account is not None:
             call.record.gate = "vault"
             scope = CredentialScope(caller.user_id, capability.text, call.account.account_ref)
-            known = await parts.vault.known(scope)
-            handle = parts.vault.handle(scope)
+            known.add(await parts.vault.known(scope))
+            handle = parts.vault.handle(scope, known)
         call.record.gate = "provider"
-        entry = capability.provider
         asked = InvokeCall(
             capability.text,
             call.operation.name,
@@ -272,24 +273,20 @@ class CapabilityManager:
             call.key,
             caller.context,
             handle,
-            BoundState(parts.rows, caller.user_id, capability.text, caller.context.chat_id),
+            BoundState(parts.rows, caller.user_id, capability.text, caller.context.chat_id, known),
         )
-        found = await ask_provider(entry, entry.provider.invoke(asked), secrets=known.texts)
+        found = await ask_provider(entry, entry.provider.invoke(asked), known)
         call.record.gate = "output"
-        if scope is not None:
-            fresh = await parts.vault.known(scope)
-            if fresh is not known:  # renewed during the call: neither may leave
-                known = CredentialSecrets(known.texts + fresh.texts, known.needles + fresh.needles)
+        if scope is not None:  # renewed by another call meanwhile: neither may leave
+            known.add(await parts.vault.known(scope))
         return found, known
 
-    async def _harden(
-        self, call: _Invocation, found: object, known: CredentialSecrets
-    ) -> JsonObject:
+    async def _harden(self, call: _Invocation, found: object, known: CallSecrets) -> JsonObject:
         operation, trail = call.operation, self._parts.trail
         try:
             hardened = harden(
                 found,
-                needles=known.needles,
+                secrets=known,
                 free_text=operation.free_text,
                 strict=self._strict or call.capability.provider.rules.strict_output,
             )

@@ -32,7 +32,7 @@ def capability_param(params: JsonObject) -> ServiceId:
 
 def optional_capability(params: JsonObject) -> ServiceId | None:
     """Read `capability` where it is only a filter."""
-    if params.get("capability") in {None, ""}:
+    if params.get("capability") in (None, ""):  # a list has no hash
         return None
     return capability_param(params)
 

@@ -12,15 +12,7 @@ import structlog
 
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.config.jsonschemas import check_schema, compile_schema
-from kaged.kernel.service_ids import (
-    Namespace,
-    ServiceId,
-    ServiceIdInvalid,
-    decide_offer,
-    parse_namespace,
-    parse_operation,
-    parse_service_id,
-)
+from kaged.kernel import service_ids
 from kaged.services.contract import (
     CapabilityDefinition,
     CapabilityOperation,
@@ -33,6 +25,7 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
 )
 from kaged.services.sanitize import FreeText, free_text_of
+from kaged.services.secret_search import NO_SECRETS, SecretForms
 
 DEFINITIONS_LIMIT: Final = 64
 OPERATIONS_LIMIT: Final = 128
@@ -49,7 +42,7 @@ class ProviderRules:
     """What the operator says about a provider beyond where it is.
 
     `allow` and `deny` name operations as `<name>.<operation>` patterns; `confirm` those whose
-    owner must agree first.
+    owner must agree first. `secrets` are those of its section, which nothing of it may repeat.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -58,6 +51,7 @@ class ProviderRules:
     confirm: tuple[str, ...] = ()
     strict_output: bool = False
     allow_stateless_code: bool = False
+    secrets: SecretForms = NO_SECRETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +73,7 @@ class RegisteredOperation:
 class RegisteredCapability:
     """One registered capability. `chat_types` is None when it may be used from everywhere."""
 
-    id: ServiceId
+    id: service_ids.ServiceId
     text: str
     description: str
     sensitive: bool
@@ -94,7 +88,7 @@ class ProviderEntry:
     """One provider and how it is doing."""
 
     name: str
-    namespace: Namespace
+    namespace: service_ids.Namespace
     provider: CapabilityProvider
     rules: ProviderRules
     kind: Literal["first-party", "bridge"]
@@ -165,8 +159,8 @@ class CapabilityRegistry:
             CapabilityError: it could not say what it offers.
         """
         try:
-            namespace = parse_namespace(provider.namespace)
-        except ServiceIdInvalid as error:
+            namespace = service_ids.parse_namespace(provider.namespace)
+        except service_ids.ServiceIdInvalid as error:
             raise CapabilityInvalidInput(error.message) from None
         if namespace in self._providers:
             raise CapabilityInvalidInput(f"the namespace {namespace} already has a provider")
@@ -262,8 +256,10 @@ class CapabilityRegistry:
             ) from None
         except KagedError:
             raise
+        except asyncio.CancelledError:
+            raise
         # Boundary: whatever a provider raises means that it is down, and its text stays here.
-        except Exception as error:
+        except BaseException as error:
             _log.warning("provider.failed", provider=entry.name, error=type(error).__name__)
             raise CapabilityBackendUnavailable(f"{entry.name} failed") from error
         return self._checked(entry, found)
@@ -312,10 +308,10 @@ class CapabilityRegistry:
 
 def _capability(entry: ProviderEntry, definition: CapabilityDefinition) -> RegisteredCapability:
     try:
-        found = parse_service_id(definition.id)
-    except ServiceIdInvalid as error:
+        found = service_ids.parse_service_id(definition.id)
+    except service_ids.ServiceIdInvalid as error:
         raise CapabilityInvalidInput(f"{entry.name}: {error.message}") from None
-    decision = decide_offer(entry.namespace, found)
+    decision = service_ids.decide_offer(entry.namespace, found)
     if not decision.allowed:
         raise CapabilityInvalidInput(f"{entry.name}: {decision.detail}")
     text = found.text
@@ -348,9 +344,9 @@ def effective_chat_types(listed: list[str], *, sensitive: bool) -> frozenset[str
 
 def _operation(capability: str, key: str, spec: CapabilityOperation) -> RegisteredOperation:
     try:
-        name = parse_operation(spec.name)
-        same = parse_operation(key) == name
-    except ServiceIdInvalid as error:
+        name = service_ids.parse_operation(spec.name)
+        same = service_ids.parse_operation(key) == name
+    except service_ids.ServiceIdInvalid as error:
         raise CapabilityInvalidInput(f"{capability}: {error.message}") from None
     if not same:
         raise CapabilityInvalidInput(f"{capability}: the operation {name} is listed as another")

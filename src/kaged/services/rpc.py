@@ -29,6 +29,7 @@ class CapabilityRpc:
             "capability.auth.complete": linking.auth_complete,
             "capability.auth.complete_callback": linking.auth_complete_callback,
             "capability.auth.poll": linking.auth_poll,
+            "capability.auth.cancel": linking.auth_cancel,
             "capability.auth.revoke": linking.auth_revoke,
         }
 

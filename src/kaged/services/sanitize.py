@@ -12,17 +12,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
-from kaged.audit.credentials import REDACTED, fold_key, mask_secrets
+from kaged.audit.credentials import REDACTED, fold_key
 from kaged.base import JsonObject, JsonValue
 from kaged.services.errors import CapabilityInvalidOutput
 from kaged.services.known_secrets import looks_random
+from kaged.services.secret_search import CallSecrets
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 32
+PATH_CHARS: Final = 200
 
 # SC-AMB-22 names the least set; the rest is what else nobody shows to a user.
 CREDENTIAL_KEYS: Final = frozenset({
@@ -56,6 +59,8 @@ _PAGE_TOKENS: Final = (
     "delta_token",
 )
 _FINE, _REFUSED, _MAYBE, _PAIR = 0, 1, 2, 3
+# The keys that decide by themselves; a pair is a credential by its value.
+_NAMED: Final = frozenset({_REFUSED, _MAYBE})
 
 # What has the shape of a secret wherever it stands. The audit log masks more, such as "password:
 # x"; here that would garble what people write to each other.
@@ -117,19 +122,25 @@ class _Foreign(Exception):
 def harden(
     value: object,
     *,
-    needles: tuple[bytes, ...] = (),
+    secrets: CallSecrets | None = None,
     free_text: FreeText = False,
     strict: bool = False,
 ) -> Hardened:
-    """Check an output and return it as it may be sent.
+    """Check an output and return it as it may be sent; `secrets` are those of the call by now.
 
     Raises:
         OutputRefused: it holds a credential, or is no JSON object within the limits.
     """
+    known = secrets or CallSecrets()
     try:
-        return _check(value, needles, free_text, strict)
-    except _Foreign:
-        return _check(_plain(value), needles, free_text, strict)
+        try:
+            return _check(value, known, free_text, strict)
+        except _Foreign:
+            return _check(_plain(value), known, free_text, strict)
+    except OutputRefused as refused:
+        # The names of keys are the provider's words; before they are cut, as all of them.
+        refused.path = known.scrub(refused.path)[:PATH_CHARS]
+        raise
 
 
 def free_text_of(schema: Mapping[str, JsonValue]) -> FreeText:
@@ -137,25 +148,26 @@ def free_text_of(schema: Mapping[str, JsonValue]) -> FreeText:
     return _free_text(schema, 0)
 
 
-def _check(
-    value: object, needles: tuple[bytes, ...], free_text: FreeText, strict: bool
-) -> Hardened:
+def _check(value: object, known: CallSecrets, free_text: FreeText, strict: bool) -> Hardened:
     if type(value) is not dict:
         if isinstance(value, dict) or is_dataclass(value):
             raise _Foreign
         _refuse("not an object", "")
     output: JsonObject = value
-    _walk(output)
+    keys = _keys(output)
+    looked = keys is None or not _NAMED.isdisjoint(map(_verdict, keys))
+    if looked:
+        _walk(output)
     try:
         text = msgspec.json.encode(output)
     except (TypeError, ValueError, RecursionError):
         _refuse("not JSON", "")
     if len(text) > OUTPUT_LIMIT_BYTES:
         _refuse("too large", "")
-    find = text.find  # `in` first asks whether bytes are a number, which doubles what it takes
-    for needle in needles:
-        if find(needle) >= 0:
-            _refuse("known secret", "")
+    if not looked and _may_hold_headers(text.lower()):
+        _walk(output)
+    if known.found_in(text):
+        _refuse("known secret", "")
     if free_text is True or not _may_hold_shapes(text):
         return Hardened(output, len(text))
     masked: list[str] = []
@@ -178,6 +190,46 @@ def _may_hold_shapes(text: bytes) -> bool:
             if pattern is not None and pattern.search(text) is not None:
                 return True
     return False
+
+
+def _may_hold_headers(lower: bytes) -> bool:
+    """Return whether a text in lower case holds what the name of a secret header is made of."""
+
+    def has(word: bytes) -> bool:
+        return lower.find(word) >= 0
+
+    return (
+        has(b"authorization")
+        or has(b"cookie")
+        or has(b"authenticate")
+        or (has(b"api") and has(b"key"))
+        or (has(b"auth") and has(b"token"))
+        or has(_KELVIN)
+    )
+
+
+def _keys(output: JsonObject) -> set[str] | None:
+    """Return all keys of an output that is plain JSON of no more than the allowed depth.
+
+    None for any other, which `_walk` looks at one by one. Here everything is done for a whole
+    level at once, because most outputs are long lists with a handful of keys.
+    """
+    keys: set[str] = set()
+    level: list[Any] = [output]
+    for _ in range(DEPTH_LIMIT):
+        keys.update(*[one for one in level if type(one) is dict])
+        values = list(
+            chain.from_iterable([one.values() if type(one) is dict else one for one in level])
+        )
+        kinds = set(map(type, values))
+        if not kinds <= _JSON_TYPES:
+            return None
+        if float in kinds and not all(math.isfinite(x) for x in values if type(x) is float):
+            return None
+        if kinds.isdisjoint(_HOLDERS):
+            return keys if set(map(type, keys)) <= _KEY_TYPES else None
+        level = [one for one in values if type(one) is dict or type(one) is list]
+    return None
 
 
 def _walk(output: JsonObject) -> None:
@@ -213,6 +265,11 @@ def _walk(output: JsonObject) -> None:
 
 _Steps: TypeAlias = tuple[str, ...]
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
+_HOLDERS: Final = frozenset({dict, list})
+_JSON_TYPES: Final = _PLAIN | _HOLDERS | {float}
+_KEY_TYPES: Final = frozenset({str})
+# A letter of its own in Unicode that becomes a `k` in lower case.
+_KELVIN: Final = "\N{KELVIN SIGN}".encode()
 
 
 def _path(steps: _Steps) -> str:
@@ -223,7 +280,7 @@ def _path(steps: _Steps) -> str:
 def _judge_keys(steps: _Steps, holder: dict[str, JsonValue]) -> None:
     for key, value in holder.items():
         verdict = _verdict(key)
-        where = (*steps, key[:64])
+        where = (*steps, key)
         if verdict == _REFUSED:
             _refuse("credential key", _path(where))
         if verdict == _MAYBE and isinstance(value, str) and looks_random(value):
@@ -328,4 +385,4 @@ def _free_text(schema: JsonValue | Mapping[str, JsonValue], depth: int) -> FreeT
 
 
 def _refuse(rule: str, path: str) -> NoReturn:
-    raise OutputRefused(rule, mask_secrets(path[:200]))
+    raise OutputRefused(rule, path)

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from kaged.base import Clock, JsonObject, KagedError
+from kaged.base import Clock, JsonObject
 from kaged.services.errors import CapabilityBackendUnavailable
 from kaged.services.http_exchange import HttpExchange
 from kaged.wire.strictjson import NotJson, decode_json
@@ -100,16 +100,15 @@ class SidecarServer:
         """Listen; returns the port.
 
         Raises:
-            KagedError: `capability_backend_unavailable`; the address is not loopback.
+            CapabilityBackendUnavailable: the address is not loopback.
         """
         try:
             loopback = ip_address(host).is_loopback
         except ValueError:
             loopback = False
         if not loopback:
-            raise KagedError(
-                f"a sidecar listens on loopback only, not on {host[:64]}",
-                code="capability_backend_unavailable",
+            raise CapabilityBackendUnavailable(
+                f"a sidecar listens on loopback only, not on {host[:64]}"
             )
         self._server = await asyncio.start_server(
             self._serve, host, port, limit=HEAD_LIMIT_BYTES, backlog=CONNECTIONS_LIMIT
@@ -165,8 +164,10 @@ class SidecarServer:
             return "400 Bad Request", b'{"error":"not an object"}'
         try:
             answer = json.dumps(await self._handler(given)).encode()
+        except asyncio.CancelledError:
+            raise
         # Boundary: what an executor raises stays inside; the caller learns that it failed.
-        except Exception as error:  # noqa: BLE001 - see above
+        except BaseException as error:  # noqa: BLE001 - see above
             _log.warning("sidecar.failed", sidecar=self._identity.id, error=type(error).__name__)
             return "500 Internal Server Error", b'{"error":"failed"}'
         return "200 OK", answer
@@ -184,7 +185,7 @@ class SidecarClient:
         """Send one request.
 
         Raises:
-            KagedError: `capability_backend_unavailable`; it cannot be reached, refused or failed.
+            CapabilityBackendUnavailable: it cannot be reached, refused or failed.
         """
         headers = {"Authorization": f"Bearer {self._identity.token(self._clock)}"}
         url = f"http://127.0.0.1:{self._port}{ROUTE}"
@@ -193,18 +194,15 @@ class SidecarClient:
             async with asyncio.timeout(REQUEST_TIMEOUT_S), exchange as http:
                 answer = await http.ask("POST", url, json=params, headers=headers)
         except (CapabilityBackendUnavailable, TimeoutError) as error:
-            raise KagedError(
-                "the sidecar does not answer within its limits",
-                code="capability_backend_unavailable",
+            raise CapabilityBackendUnavailable(
+                "the sidecar does not answer within its limits"
             ) from error
         if answer.status != 200:
-            raise KagedError("the sidecar refused or failed", code="capability_backend_unavailable")
+            raise CapabilityBackendUnavailable("the sidecar refused or failed")
         try:
             found = decode_json(answer.body, max_depth=32)
         except NotJson:
             found = None
         if not isinstance(found, dict):
-            raise KagedError(
-                "the sidecar's answer is no object", code="capability_backend_unavailable"
-            )
+            raise CapabilityBackendUnavailable("the sidecar's answer is no object")
         return found

@@ -44,7 +44,11 @@ class Trail:
             CapabilityBackendUnavailable: it cannot be written, so the operation must not run.
         """
         try:
-            await self._audit.record(AuditEvent("capability_invoke_intent", record.so_far()))
+            await self._audit.record(
+                AuditEvent(
+                    "capability_invoke_intent", record.so_far(), project_id=record.project_id
+                )
+            )
         except AuditUnavailable:
             raise CapabilityBackendUnavailable("the audit log cannot be written now") from None
 
@@ -55,9 +59,9 @@ class Trail:
         except AuditUnavailable:
             raise CapabilityBackendUnavailable("the audit log cannot be written now") from None
 
-    async def write(self, name: str, data: JsonObject) -> None:
+    async def write(self, name: str, data: JsonObject, project_id: str | None = None) -> None:
         """Write an event of any kind."""
-        event = AuditEvent(name, data)
+        event = AuditEvent(name, data, project_id=project_id)
         if not event.type.gates and self._audit.offer(event):
             return
         try:
@@ -70,7 +74,9 @@ class Trail:
         """Write that an output was refused or masked: where, never what."""
         data = record.place()
         await self.write(
-            "capability_output_rejected", {**data, "path": path, "rule": rule, "masked": masked}
+            "capability_output_rejected",
+            {**data, "path": path, "rule": rule, "masked": masked},
+            record.project_id,
         )
 
     def token_rejected(self, reason: TokenReason, method: str) -> None:
@@ -94,7 +100,8 @@ class Trail:
 class Record:
     """What is known of one call so far. `gate` is the step that it stands at.
 
-    `fingerprint` is that of the input; `repeatable` says that doing it twice does no harm.
+    `fingerprint` is that of the input; `repeatable` says that doing it twice does no harm;
+    `project_id` is where the agent works that calls.
     """
 
     __slots__ = (
@@ -104,6 +111,7 @@ class Record:
         "_trail",
         "fingerprint",
         "gate",
+        "project_id",
         "repeatable",
         "request_id",
     )
@@ -117,6 +125,7 @@ class Record:
         self.fingerprint = ""
         self.repeatable = False
         token, context = caller.token, caller.context
+        self.project_id = token.routing.project_id
         data: JsonObject = {
             "request_id": request_id,
             "user_id": token.effective_user_id,
@@ -192,4 +201,4 @@ class Record:
         data["error.code"] = code
         # To the microsecond; `round` to digits takes longer than a gate.
         data["duration_ms"] = round((self._trail.now_s() - self._started_s) * 1e6) / 1000
-        return self._trail.write(self._event, data)
+        return self._trail.write(self._event, data, self.project_id)

@@ -23,10 +23,11 @@ from kaged.base import Clock, JsonObject
 from kaged.services.contract import CredentialHandle
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
-    CapabilityError,
     CapabilityInvalidInput,
+    auth_required,
 )
-from kaged.services.known_secrets import needles, secret_texts
+from kaged.services.known_secrets import secret_texts
+from kaged.services.secret_search import NO_SECRETS, CallSecrets, SecretForms
 from kaged.services.vault_key import KEY_ID_CHARS, KeyRing, RingStore
 from kaged.store.vault_rows import VaultRow, VaultRows
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 VERSION: Final = 2  # 1 was the plain form of other hosts; it is read by nobody here
 PAYLOAD_LIMIT_BYTES: Final = 256 * 1024
 CACHE_LIMIT: Final = 1024
+EARLIER_LIMIT: Final = 8
+"""How many secrets are still looked for after another credential took their place."""
 _NONCE_BYTES: Final = 12
 
 
@@ -57,21 +60,10 @@ class CredentialScope(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialSecrets:
-    """The secrets of one credential: as texts for messages, as bytes for outputs."""
-
-    texts: tuple[str, ...] = ()
-    needles: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class _Cached:
     payload: bytes | None
-    known: CredentialSecrets
+    known: SecretForms
     expires_at_ms: int | None
-
-
-NOTHING_KNOWN: Final = CredentialSecrets()
 
 
 class Vault:
@@ -96,7 +88,7 @@ class Vault:
         cached = await self._load(scope)
         return None if cached.payload is None else msgspec.json.decode(cached.payload)
 
-    async def known(self, scope: CredentialScope) -> CredentialSecrets:
+    async def known(self, scope: CredentialScope) -> SecretForms:
         """Return the texts of a credential that must never be seen in an output."""
         cached = self._cache.get(scope)
         if cached is None:
@@ -111,35 +103,24 @@ class Vault:
         now = self._clock.now_ms()
         expires = None if ttl_s is None else now + ttl_s * 1000
         sealed = self.seal(_binding(scope), text)
-        row = VaultRow(
-            scope.user_id,
-            scope.capability_id,
-            scope.account_ref,
-            VERSION,
-            self._ring.current,
-            sealed,
-            now,
-            now,
-            expires,
-        )
-        await self._rows.put(row)
-        self._remember(scope, text, expires)
+        key_id = self._ring.current
+        before = self._cache.get(scope)
+        await self._rows.put(VaultRow(*scope, VERSION, key_id, sealed, now, now, expires))
+        # A token that was renewed early works for a while yet.
+        earlier = () if before is None else before.known.texts[:EARLIER_LIMIT]
+        self._remember(scope, text, expires, earlier)
 
     async def delete(self, scope: CredentialScope) -> bool:
         """Forget a credential; returns whether there was one."""
         self._cache.pop(scope, None)
-        return await self._rows.delete(scope.user_id, scope.capability_id, scope.account_ref)
+        return await self._rows.delete(*scope)
 
-    async def delete_scope(self, user_id: str, capability_id: str) -> int:
-        """Forget all credentials of one user with one capability; returns how many."""
-        for scope in [*self._cache]:
-            if (scope.user_id, scope.capability_id) == (user_id, capability_id):
-                del self._cache[scope]
-        return await self._rows.delete_scope(user_id, capability_id)
+    def handle(self, scope: CredentialScope, secrets: CallSecrets) -> CredentialHandle:
+        """Return a handle that gives a provider access to this credential and no other.
 
-    def handle(self, scope: CredentialScope) -> CredentialHandle:
-        """Return a handle that gives a provider access to this credential and no other."""
-        return _Handle(self, scope)
+        Whatever passes through it is among the `secrets` of the call from then on.
+        """
+        return _Handle(self, scope, secrets)
 
     def lock(self, scope: CredentialScope) -> asyncio.Lock:
         """Return the lock under which this credential is renewed."""
@@ -217,7 +198,7 @@ class Vault:
                 self._cache.move_to_end(scope)
                 return cached
             await self.delete(scope)
-        row = await self._rows.get(scope.user_id, scope.capability_id, scope.account_ref)
+        row = await self._rows.get(*scope)
         if row is not None and (row.expires_at_ms or math.inf) <= self._clock.now_ms():
             await self.delete(scope)
             row = None
@@ -225,12 +206,15 @@ class Vault:
         return self._remember(scope, text, None if row is None else row.expires_at_ms)
 
     def _remember(
-        self, scope: CredentialScope, payload: bytes | None, expires_at_ms: int | None
+        self,
+        scope: CredentialScope,
+        payload: bytes | None,
+        expires_at_ms: int | None,
+        earlier: tuple[str, ...] = (),
     ) -> _Cached:
-        known = NOTHING_KNOWN
+        known = NO_SECRETS
         if payload is not None:
-            texts = secret_texts(msgspec.json.decode(payload))
-            known = CredentialSecrets(texts, needles(texts))
+            known = SecretForms.of((*secret_texts(msgspec.json.decode(payload)), *earlier))
         cached = self._cache[scope] = _Cached(payload, known, expires_at_ms)
         self._cache.move_to_end(scope)
         while len(self._cache) > CACHE_LIMIT:
@@ -241,16 +225,20 @@ class Vault:
 class _Handle:
     """One credential in the hands of a provider."""
 
-    __slots__ = ("_scope", "_vault")
+    __slots__ = ("_scope", "_secrets", "_vault")
 
-    def __init__(self, vault: Vault, scope: CredentialScope) -> None:
+    def __init__(self, vault: Vault, scope: CredentialScope, secrets: CallSecrets) -> None:
         self._vault = vault
         self._scope = scope
+        self._secrets = secrets
 
     async def get(self) -> JsonObject | None:
-        return await self._vault.get(self._scope)
+        held = await self._vault.get(self._scope)
+        self._secrets.add(await self._vault.known(self._scope))
+        return held
 
     async def put(self, payload: JsonObject) -> None:
+        self._secrets.learn_credential(payload)
         await self._vault.put(self._scope, payload)
 
     async def delete(self) -> bool:
@@ -262,23 +250,27 @@ class _Handle:
         async with self._vault.lock(self._scope):
             current = await self._vault.get(self._scope)
             if current is None:  # revoked meanwhile; renewing would bring it back
-                raise CapabilityError(
-                    "the account is not linked any more", code="capability_auth_required"
-                )
-            if current != stale:
-                return current  # somebody was faster; a rotating token must not be used twice
+                raise auth_required("the account is not linked any more")
+            if current != stale:  # somebody was faster; a rotating token must not be used twice
+                self._secrets.learn_credential(current)
+                return current
             fresh = await renew(stale)
+            self._secrets.learn_credential(fresh)  # before it is stored: that may fail
             await self._vault.put(self._scope, fresh)
             return fresh
 
 
 class StagedCredential:
-    """What a provider stores while its account has no name yet; kept in memory until linked."""
+    """What a provider stores while its account has no name yet; kept in memory until linked.
 
-    __slots__ = ("payload",)
+    It is among the `secrets` of the call from then on.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_secrets", "payload")
+
+    def __init__(self, secrets: CallSecrets) -> None:
         self.payload: JsonObject | None = None
+        self._secrets = secrets
 
     async def get(self) -> JsonObject | None:
         """Return what was put."""
@@ -286,6 +278,7 @@ class StagedCredential:
 
     async def put(self, payload: JsonObject) -> None:
         """Keep it until the account is linked."""
+        self._secrets.learn_credential(payload)
         _encoded(payload)
         self.payload = payload
 
@@ -298,7 +291,8 @@ class StagedCredential:
         self, stale: JsonObject, renew: Callable[[JsonObject], Awaitable[JsonObject]]
     ) -> JsonObject:
         """Replace it."""
-        self.payload = await renew(stale)
+        await self.put(await renew(stale))
+        assert self.payload is not None
         return self.payload
 
 
@@ -310,7 +304,7 @@ def _encoded(payload: JsonObject) -> bytes:
 
 
 def _binding(scope: CredentialScope) -> tuple[str, ...]:
-    return ("credential", scope.user_id, scope.capability_id, scope.account_ref)
+    return ("credential", *scope)
 
 
 def _aad(key_id: str, binding: tuple[str, ...]) -> bytes:

@@ -70,13 +70,13 @@ def parse_ring(text: str, place: str) -> KeyRing:
     except (ValueError, KeyError, TypeError, AttributeError):
         sound, lengths, ring = False, False, new_ring()
     if not (sound and lengths):
-        raise KagedError(
-            f"{place} holds no key of the vault",
-            code="vault_key_invalid",
-            fix="restore it from your backup; without it linked accounts must be linked again",
-            place=place,
-        )
+        fix = "restore it from your backup; without it linked accounts must be linked again"
+        raise _invalid(f"{place} holds no key of the vault", fix, place=place)
     return ring
+
+
+def _invalid(message: str, fix: str | None = None, **data: str) -> KagedError:
+    return KagedError(message, code="vault_key_invalid", fix=fix, **data)
 
 
 class FileRing:
@@ -93,18 +93,15 @@ class FileRing:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise KagedError(
-                f"{self._path} cannot be opened: {error.strerror}",
-                code="vault_key_invalid",
-                fix="make it a plain file that belongs to the daemon's user",
-            ) from error
+            fix = "make it a plain file that belongs to the daemon's user"
+            raise _invalid(f"{self._path} cannot be opened: {error.strerror}", fix) from error
         try:
             facts = os.fstat(descriptor)
+            # The start has looked at it already; what is judged here is what is read.
             if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
-                raise KagedError(
+                raise _invalid(
                     f"{self._path} must be a plain file that only its owner can read",
-                    code="vault_key_invalid",
-                    fix=f"chmod 600 {self._path}, and think about who could have read it",
+                    f"chmod 600 {self._path}, and think about who could have read it",
                 )
             text = os.read(descriptor, RING_LIMIT_BYTES)
         finally:
@@ -131,17 +128,14 @@ class SystemdRing:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise KagedError(
-                f"{self.place} cannot be read: {error}", code="vault_key_invalid"
-            ) from error
+            raise _invalid(f"{self.place} cannot be read: {error}") from error
         return parse_ring(text[:RING_LIMIT_BYTES], self.place)
 
     def save(self, ring: KeyRing) -> None:
         """Refuse: systemd owns it."""
-        raise KagedError(
+        raise _invalid(
             f"{self.place} cannot be changed by the daemon",
-            code="vault_key_invalid",
-            fix="put a ring with a new current key in front of the old one there, then restart",
+            "put a ring with a new current key in front of the old one there, then restart",
         )
 
 
@@ -161,27 +155,20 @@ class SessionRing:
         try:
             text = library.get_password(KEYRING_SERVICE, self._account)
         # Boundary: back ends of the library raise whatever their desktop does.
-        except Exception as error:  # noqa: BLE001 - see above
-            raise KagedError(
-                f"{self.place} does not answer: {type(error).__name__}", code="vault_key_invalid"
-            ) from None
+        except BaseException as error:  # noqa: BLE001 - see above
+            raise _invalid(f"{self.place} does not answer: {type(error).__name__}") from None
         return None if text is None else parse_ring(text, self.place)
 
     def save(self, ring: KeyRing) -> None:
         """Write the entry."""
         library = _keyring_library()
         if library is None:
-            raise KagedError(
-                "the keyring library is not installed",
-                code="vault_key_invalid",
-                fix='set [capabilities] vault_key = "file"',
-            )
+            fix = 'set [capabilities] vault_key = "file"'
+            raise _invalid("the keyring library is not installed", fix)
         try:
             library.set_password(KEYRING_SERVICE, self._account, ring.to_text())
-        except Exception as error:  # noqa: BLE001 - as in load
-            raise KagedError(
-                f"{self.place} does not answer: {type(error).__name__}", code="vault_key_invalid"
-            ) from None
+        except BaseException as error:  # noqa: BLE001 - as in load
+            raise _invalid(f"{self.place} does not answer: {type(error).__name__}") from None
 
 
 RingStore: TypeAlias = FileRing | SystemdRing | SessionRing
@@ -234,10 +221,9 @@ def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[Key
             return found, store
     last = stores[-1]
     if vault_exists:
-        raise KagedError(
+        raise _invalid(
             f"accounts are linked but the key of the vault is missing ({last.place})",
-            code="vault_key_invalid",
-            fix="restore the key from your backup, or revoke the accounts and link them again",
+            "restore the key from your backup, or revoke the accounts and link them again",
         )
     ring = new_ring()
     last.save(ring)

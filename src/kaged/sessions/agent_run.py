@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.identity import Actor
+from kaged.models.turn import Model
 from kaged.sessions.lifecycle import SessionEvent
+from kaged.sessions.messages import TokenGauge, WindowMessage, estimate_text
 from kaged.sessions.model_view import ModelView
-from kaged.sessions.tokens import TokenGauge, estimate_text
+from kaged.sessions.run_values import Spending
+from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
+from kaged.sessions.window import Window
 from kaged.tools import ToolCallContext
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.identity import Actor
-    from kaged.models.turn import Model
-    from kaged.sessions.budget import Spending
-    from kaged.sessions.messages import WindowMessage
-    from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
-    from kaged.sessions.window import Window
-    from kaged.wire.context import WireContext
+from kaged.wire.context import WireContext
 
 DELEGATION_MARK = "#"
 """Between an agent's path and the call that set it to work, in the name of its window."""

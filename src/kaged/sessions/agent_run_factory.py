@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kaged.sessions.agent_run import AgentRun
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.messages import text_block
-from kaged.sessions.prompt import system_prompt
 from kaged.sessions.window import Window, load_window
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
     from kaged.sessions.agent_run import RunState
-    from kaged.sessions.needs import Models
+    from kaged.sessions.needs import Models, Routing
     from kaged.sessions.policies import Policies
     from kaged.sessions.transcript import Transcript
 
@@ -22,10 +20,17 @@ if TYPE_CHECKING:
 class AgentRunFactory:
     """Makes agent runs. The same agent has a new one in every run and for every task."""
 
-    def __init__(self, models: Models, transcript: Transcript, policies: Policies) -> None:
+    def __init__(
+        self,
+        models: Models,
+        transcript: Transcript,
+        policies: Policies,
+        routing: Routing,
+    ) -> None:
         self._models = models
         self._transcript = transcript
         self._policies = policies
+        self._routing = routing
 
     async def create(
         self,
@@ -37,7 +42,6 @@ class AgentRunFactory:
         model: str | None = None,
         max_steps: int | None = None,
         prompt: str = "",
-        injections: Sequence[str] = (),
         fresh: bool = False,
     ) -> AgentRun:
         """Seat an agent. A `fresh` window has nothing in it and is not looked for in the store.
@@ -49,7 +53,10 @@ class AgentRunFactory:
         snapshot = run.snapshot.agents[path]
         agent = snapshot.agent
         chosen = self._models.get(model or agent.model.value.alias)
-        own = await self._policies.prompt(run, path, prompt or agent.system_prompt.value.text)
+        text = prompt or agent.system_prompt.value.text
+        routed = await self._routing(run, snapshot)
+        # What skills say about themselves passes the policies with the rest of the prompt.
+        own = await self._policies.prompt(run, path, f"{text}\n\n{routed}" if routed else text)
         window = (
             Window()
             if fresh
@@ -62,7 +69,7 @@ class AgentRunFactory:
             snapshot=snapshot,
             model=chosen,
             window=window,
-            system_prompt=system_prompt(own, injections),
+            system_prompt=own,
             max_steps=max_steps or agent.max_steps.value,
             depth=depth,
         )

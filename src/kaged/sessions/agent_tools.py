@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 
+from kaged.audit import AuditEvent
 from kaged.base import KagedError
+from kaged.kernel.protected_paths import ProtectedRules
+from kaged.projects.loaded import no_usable_project
+from kaged.projects.readiness import Ready
 from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
 from kaged.tools.dispatch import ToolDispatcher
@@ -32,7 +38,9 @@ if TYPE_CHECKING:
     from kaged.tools.outcomes import OutcomeSink, StartSink
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.resolution import EnabledTool
+    from kaged.workspace import ProjectPath
     from kaged.workspace.journal_files import JournalFiles
+    from kaged.workspace.undo_step import Author
 
 _log = structlog.get_logger("kaged.tools")
 
@@ -93,9 +101,16 @@ class AgentToolService:
         file_wait_s: float = WAIT_LIMIT_S,
         refuse_hard_links: bool = False,
         undo_files: Callable[[str], JournalFiles | None] = lambda _project: None,
+        rules: Callable[[str], ProtectedRules] = lambda _root: ProtectedRules(),
+        on_reviewed: Callable[[str, str], None] = lambda _run, _path: None,
+        ready: Ready,
     ) -> None:
+        self._ready = ready
         self._sealed = sealed
         self._undo_files = undo_files
+        self._rules = rules
+        self._on_reviewed = on_reviewed
+        self._audit = audit
         self._links = ToolLinks()
         self._on_session = on_session
         self._begun: set[str] = set()
@@ -147,6 +162,8 @@ class AgentToolService:
                 threads=self._threads,
                 sealed=self._sealed,
                 undo=self._undo_files(project_id),
+                rules=self._rules(os.path.realpath(root)),
+                on_reviewed=partial(self._reviewed, project_id),
             )
         )
         session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
@@ -156,6 +173,18 @@ class AgentToolService:
         for agent in tree:
             for warning in self.tools_of(project_id, agent.path).warnings:
                 _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
+
+    def _reviewed(self, project_id: str, author: Author, path: ProjectPath, why: str) -> None:
+        """Put on record that a tool wrote what a person should look at before it is trusted."""
+        data: JsonObject = {
+            "path": path.relative,
+            "why": why,
+            "who": author.caller,
+            "run_id": author.run_id,
+            "session_id": author.session_id,
+        }
+        self._audit.post(AuditEvent("protected_path.changed", data, project_id=project_id))
+        self._on_reviewed(author.run_id, path.relative)
 
     def project_unloaded(self, project_id: str) -> None:
         """Forget a project."""
@@ -196,7 +225,7 @@ class AgentToolService:
         tools: dict[str, AgentTools] = {
             agent.path: self.tools_of(project_id, agent.path) for agent in project.tree
         }
-        off = self._cages_off()
+        off = self._cages_off() and not project.tree.restricted
         known = project.snapshot
         if known is not None and known[1] == off:
             agents = known[0].agents
@@ -261,7 +290,9 @@ class AgentToolService:
         Raises:
             ToolError: with `number` and `detail` in its data.
             KagedError: `project_not_found`, `agent_not_found`; there is no such caller.
+            ProjectOpening: what guards the project is not loaded.
         """
+        await self._ready(project_id)
         context = self._context(project_id, agent, who)
         await self._begin_session(context)
         try:
@@ -294,7 +325,8 @@ class AgentToolService:
         return replace(own, session_id=session_id, run_id=run_id)
 
     async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
-        """Make a call in such a context. Raises ToolError."""
+        """Make a call in such a context. Raises ToolError, ProjectOpening."""
+        await self._ready(context.project_id)
         await self._begin_session(context)
         return await self.dispatcher.dispatch(name, params, context)
 
@@ -329,17 +361,17 @@ class AgentToolService:
         )
 
     def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:
-        """Return the policy for an agent's calls; None when the operator wants no cages."""
-        return None if self._cages_off() else project.tree[agent].cage.value
+        """Return the policy for an agent's calls; None when the operator wants no cages.
+
+        A restricted project is held to its policy all the same.
+        """
+        off = self._cages_off() and not project.tree.restricted
+        return None if off else project.tree[agent].cage.value
 
     def _project(self, project_id: str) -> _LoadedProject:
         project = self._projects.get(project_id)
         if project is None:
-            raise KagedError(
-                f"No usable project {project_id} is loaded.",
-                code="project_not_found",
-                fix="`kaged project list` shows the loaded ones.",
-            )
+            raise no_usable_project(project_id)
         return project
 
     def _require(self, project_id: str, agent_path: str) -> _LoadedProject:

@@ -6,7 +6,7 @@ full? → plan → pre_compact → compactor or strategy, else drop → post_com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -83,27 +83,18 @@ class _Result:
     plugin: str | None = None
 
 
+@dataclass(eq=False)
 class Compactor:
     """Compacts windows of agents, each on its own."""
 
-    def __init__(
-        self,
-        transcript: Transcript,
-        hooks: SessionHooks,
-        audit: AuditPost,
-        announce: Announcer,
-        transforms: Transforms,
-        *,
-        clock: Clock,
-        ids: Ids,
-    ) -> None:
-        self._transcript = transcript
-        self._hooks = hooks
-        self._audit = audit
-        self._announce = announce
-        self._transforms = transforms
-        self._clock = clock
-        self._ids = ids
+    transcript: Transcript
+    hooks: SessionHooks
+    audit: AuditPost
+    announce: Announcer
+    transforms: Transforms
+    _: KW_ONLY
+    clock: Clock
+    ids: Ids
 
     async def check(self, agent_run: AgentRun) -> Compacted | None:
         """Compact a window that is full; one that cannot be made smaller is left alone."""
@@ -144,7 +135,7 @@ class Compactor:
     async def compact(self, agent_run: AgentRun, trigger: str) -> Compacted | None:
         """Compact a window now; returns None when nothing of it may go."""
         plan = self.plan(agent_run)
-        compaction_id = self._ids.tagged("cmp")
+        compaction_id = self.ids.tagged("cmp")
         strategy = agent_run.snapshot.agent.compaction.value.strategy
         if not plan.being:
             agent_run.stuck_at = agent_run.tokens
@@ -154,7 +145,7 @@ class Compactor:
                 {"compaction_id": compaction_id, "flag": "nothing_to_compact"},
             )
             return None
-        started_s = self._clock.monotonic_s()
+        started_s = self.clock.monotonic_s()
         before, tokens_before = len(agent_run.window.messages), agent_run.tokens
         self._post(
             agent_run,
@@ -168,15 +159,15 @@ class Compactor:
             },
         )
         self._tell(agent_run, "compaction.started", {"compaction_id": compaction_id})
-        context = agent_run.hook_context(self._ids.tagged("req"))
-        asked = await self._hooks.pre_compact(
+        context = agent_run.hook_context(self.ids.tagged("req"))
+        asked = await self.hooks.pre_compact(
             context, _event(plan.being, plan.remaining, strategy, trigger, plan.keep)
         )
         result = await self._strategy(agent_run, plan, asked, compaction_id, strategy)
         used = strategy if result is not None else CompactionStrategy.DROP
         result = result or _dropped(plan)
         gone = [one for one in plan.being if one.id in set(result.superseded)]
-        said = await self._hooks.post_compact(
+        said = await self.hooks.post_compact(
             context, _event(gone, result.messages, used, trigger, plan.keep)
         )
         note = _note(
@@ -199,7 +190,7 @@ class Compactor:
             summary=result.summary,
         )
         self._completed(
-            agent_run, done, result.plugin, (self._clock.monotonic_s() - started_s) * 1000
+            agent_run, done, result.plugin, (self.clock.monotonic_s() - started_s) * 1000
         )
         return done
 
@@ -258,7 +249,7 @@ class Compactor:
             ModelError: the model did not answer, or with nothing.
         """
         text = transcript_for(agent_run.model, plan.being)
-        if not self._transforms.has_summarizing or not agent_run.is_top:
+        if not self.transforms.has_summarizing or not agent_run.is_top:
             return await summarize(agent_run.model, text, agent_run.path)
         asked: JsonObject = {
             "transcript": text,
@@ -268,7 +259,7 @@ class Compactor:
             "summarized": len(plan.being),
             "kept": len(plan.remaining),
         }
-        asked = await self._transforms.summarizing(agent_run.run.session_id, asked)
+        asked = await self.transforms.summarizing(agent_run.run.session_id, asked)
         summary, prompt, instruction = (
             value if isinstance(value := asked.get(name), str) and value.strip() else None
             for name in ("summary", "prompt", "instruction")
@@ -305,7 +296,7 @@ class Compactor:
             agent=agent_run.window_key,
             run_id=agent_run.run.run_id or None,
         )
-        await self._transcript.compact(agent_run.run.session_id, marks, draft, agent_run.window_key)
+        await self.transcript.compact(agent_run.run.session_id, marks, draft, agent_run.window_key)
         agent_run.window.replace(messages)
 
     def _completed(
@@ -334,14 +325,14 @@ class Compactor:
         run = agent_run.run
         placed: JsonObject = {**data, "session_id": run.session_id, "agent_path": agent_run.path}
         try:
-            self._audit.post(
+            self.audit.post(
                 AuditEvent(name, placed, project_id=run.project_id, caller=agent_run.path)
             )
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=name, error=str(error))
 
     def _tell(self, agent_run: AgentRun, name: str, data: JsonObject) -> None:
-        self._announce(agent_run.event(name, data))
+        self.announce(agent_run.event(name, data))
 
 
 def _dropped(plan: CompactionPlan) -> _Result:

@@ -34,11 +34,6 @@ class CompactionPlan:
     keep: tuple[WindowMessage, ...]
 
     @property
-    def tokens_before(self) -> int:
-        """The estimate of the whole window."""
-        return sum(one.tokens for one in (*self.being, *self.remaining))
-
-    @property
     def tokens_after(self) -> int:
         """The estimate of what remains."""
         return sum(one.tokens for one in self.remaining)

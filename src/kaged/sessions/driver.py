@@ -15,17 +15,24 @@ import structlog
 
 from kaged.base import KagedError, Tasks
 from kaged.kernel.identity import Actor
+from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState
-from kaged.sessions.budget import Budget, Spending
 from kaged.sessions.compacting import REQUESTED
 from kaged.sessions.idle import IdleWatch
 from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
-from kaged.sessions.run_values import OPERATOR, RunEnd, RunOptions, asks_tools, end_of, error_of
+from kaged.sessions.run_values import (
+    OPERATOR,
+    RunEnd,
+    RunOptions,
+    Spending,
+    asks_tools,
+    end_of,
+    error_of,
+)
 from kaged.sessions.toolcalls import CANCELLED
-from kaged.sessions.transforms import TransformVeto
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
 from kaged.store.interaction_rows import InteractionRecord
 from kaged.store.session_rows import SessionRecord, SessionStatus
@@ -90,6 +97,7 @@ class SessionDriver:
         runs: dict[str, RunState],
         idle_s: Callable[[], float],
         run_ended: Sequence[RunEnded] = (),
+        ready: Ready,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -103,6 +111,7 @@ class SessionDriver:
         self._models = models
         self._runs = runs
         self._run_ended = tuple(run_ended)
+        self._ready = ready
         self._clock = clock
         self._ids = ids
         self._tasks = Tasks("sessions")
@@ -124,7 +133,6 @@ class SessionDriver:
         *,
         model: str | None = None,
         max_steps: int | None = None,
-        budget: Budget | None = None,
         operator: str = OPERATOR,
         agent: str = ROOT_CALLER,
         cause: RunCause = RunCause.MESSAGE,
@@ -139,18 +147,10 @@ class SessionDriver:
             KagedError: `agent_not_found`; the project has no such agent.
             KagedError: `interaction_pending`; it waits for an answer, not for a message.
             ModelError: `model_unknown`; nobody knows the agent's model.
-            KagedError: `prompt_refused`; a script does not let it through.
         """
         session = await self._free(session_id)
-        said = await self._parts.transforms.before_prompt(session_id, text)
-        if isinstance(said, TransformVeto):
-            raise KagedError(
-                f"The message was not taken: {said.reason}",
-                code="prompt_refused",
-                reason=said.reason,
-            )
-        options = RunOptions(model, max_steps, budget or Budget(), operator, agent, identity)
-        live = await self._start(session, cause, options, said, pinned=pinned)
+        options = RunOptions(model, max_steps, operator, agent, identity)
+        live = await self._start(session, cause, options, text, pinned=pinned)
         return live.run.run_id
 
     async def resume(
@@ -250,6 +250,7 @@ class SessionDriver:
                 is active.
         """
         session = await self._store.sessions.of_id(session_id)
+        await self._ready(session.project_id)
         if not dry_run and session_id in self._by_session:
             raise KagedError(
                 "A run of this session is active.",
@@ -311,8 +312,9 @@ class SessionDriver:
     # -- one run -------------------------------------------------------------------------------
 
     async def _free(self, session_id: str) -> SessionRecord:
-        """Return a session in which a run may start."""
+        """Return a session in which a run may start, once its project is guarded."""
         session = await self._store.sessions.of_id(session_id)
+        await self._ready(session.project_id)
         if session.status == SessionStatus.ENDED.value or self._closing:
             raise KagedError(
                 "This session has ended.", code="session_ended", fix="fork it, or start another"
@@ -444,25 +446,10 @@ class SessionDriver:
             )
             if text != asked.text:
                 agent_run.window.messages[-1] = message_of(asked.id, asked.role, [text_block(text)])
-        end = await self._timed(agent_run)
+        end = await run_agent(agent_run, self._parts)
         if hooked is not None and not end.paused:
             end = AgentEnd(False, await hooked.after(end.text), end.finish_reason)
         return end
-
-    async def _timed(self, agent_run: AgentRun) -> AgentEnd:
-        """Let the agent work within the time that its run has, tool calls included."""
-        left_s = agent_run.run.spending.left_s
-        timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
-        try:
-            async with timer:
-                return await run_agent(agent_run, self._parts)
-        except TimeoutError as error:
-            if not timer.expired():
-                raise
-            await self._parts.tools.close(agent_run, CANCELLED)
-            raise KagedError(
-                "The run was stopped: its time is used up.", code="budget_spent"
-            ) from error
 
     async def _end(
         self, live: _Live, status: AgentRunStatus, error: JsonObject | None, end: AgentEnd
@@ -545,7 +532,7 @@ class SessionDriver:
             operator_id=options.operator,
             identity=options.identity,
             snapshot=known.snapshot,
-            spending=Spending(options.budget, self._clock),
+            spending=Spending(),
             top=options.agent,
         )
 

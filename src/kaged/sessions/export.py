@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from kaged.base import iso_utc
+from kaged.kernel.ownership import Ownership
 from kaged.sessions.content import encode_content, words_of
 from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.session_file import (
@@ -72,6 +73,7 @@ async def import_session(
     *,
     project_id: str,
     operator_id: str | None,
+    ownership: Ownership,
     clock: Clock,
     ids: Ids,
 ) -> tuple[SessionRecord, str]:
@@ -98,6 +100,9 @@ async def import_session(
         operator_id=operator_id,
         head_entry=rows[-1].id,
         head_position=rows[-1].position,
+        owner=ownership.owner,
+        chat_id=ownership.chat_id,
+        audience=ownership.audience.value,
     )
     made = await store.branches.adopt(fresh, rows, words, marks)
     lifecycle.emit(

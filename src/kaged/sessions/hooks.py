@@ -3,46 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
 
-from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
+from kaged.base import JsonObject
+from kaged.plugins.hooks import CompactionEvent, HookRunner, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
-    from kaged.wire.context import WireContext
-
-
-class HookFirer(Protocol):
-    """What fires hooks: `kaged.plugins.hooks.HookRunner`. It never raises for a plugin's sake."""
-
-    async def session_start(
-        self, participants: Sequence[Participant], context: WireContext
-    ) -> Observed:
-        """Fire on_session_start."""
-        ...
-
-    async def session_idle(
-        self,
-        participants: Sequence[Participant],
-        context: WireContext,
-        transcript: Sequence[JsonObject],
-    ) -> None:
-        """Fire on_session_idle."""
-        ...
-
-    async def pre_compact(
-        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
-    ) -> PreCompactOutcome:
-        """Fire pre_compact."""
-        ...
-
-    async def post_compact(
-        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
-    ) -> Observed:
-        """Fire post_compact."""
-        ...
-
+from kaged.wire.context import WireContext
 
 Participants = Callable[[str, str], Sequence[Participant]]
 """(project id, agent path) to the plugins of that agent, in declared order."""
@@ -51,7 +16,7 @@ Participants = Callable[[str, str], Sequence[Participant]]
 class SessionHooks:
     """Fires the hooks of whatever agent a context names."""
 
-    def __init__(self, firer: HookFirer, participants: Participants) -> None:
+    def __init__(self, firer: HookRunner, participants: Participants) -> None:
         self._firer = firer
         self._participants = participants
 

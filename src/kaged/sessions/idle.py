@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kaged.base import Tasks
-
-if TYPE_CHECKING:
-    from kaged.base import Clock
+from kaged.base import Clock, Tasks
 
 DEFAULT_IDLE_S: Final = 300.0
 MAX_WATCHED: Final = 10_000

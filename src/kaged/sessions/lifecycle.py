@@ -1,7 +1,8 @@
 """`Lifecycle`: tells whoever listens what happens in sessions, in the order in which it does.
 
 `tool.started` and `tool.finished` come from the dispatcher, for every caller; `entry.appended`,
-`session.*` and `run.*` come from the book. The loop tells the rest.
+`session.*` and `run.*` come from the book. The loop tells the rest. The event stream and the audit
+trail listen, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from typing import Final
 
 import structlog
 
-from kaged.base import JsonObject
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import JsonObject, JsonValue
+from kaged.events import EventHub
+from kaged.events.hub import SESSION_TOPIC
+from kaged.sessions.run_values import OPERATOR
 
 EVENTS: Final = frozenset({
     "session.created", "session.forked", "session.switched", "session.switch_vetoed",
@@ -77,3 +82,37 @@ class Lifecycle:
             # Boundary: who listens never changes what happened.
             except Exception as error:  # noqa: BLE001 - see above
                 _log.error("session.listener_failed", name=event.name, error=repr(error))
+
+
+def publish_session(hub: EventHub, event: SessionEvent) -> None:
+    """Publish what happens in a session."""
+    hub.publish(f"{SESSION_TOPIC}:{event.session_id}", event.name, event.as_json())
+
+
+def record_switch(audit: AuditLog, event: SessionEvent) -> None:
+    """Put a move of the operator on record when it is made, which may be long after the asking.
+
+    Moves of scripts are on record with the script's name.
+    """
+    if event.name != "session.switched" or event.data["asked_by"] != OPERATOR:
+        return
+    moved = AuditEvent(
+        "kaged.session.switched",
+        {"session_id": event.data["to"], "from": event.data["from"]},
+        project_id=event.project_id,
+        caller=OPERATOR,
+    )
+    try:
+        audit.post(moved)
+    except AuditUnavailable as error:
+        _log.error("audit.not_recorded", name=moved.name, error=error.message)
+
+
+def redacted_params(audit: AuditLog, params: JsonValue) -> JsonValue:
+    """Take secrets out of params exactly as the audit trail does with the same call."""
+    return audit.redactor.redact(AuditEvent("tool.called", _about(params)))["params"]
+
+
+def _about(params: JsonValue) -> dict[str, JsonValue]:
+    fields = ("tool_name", "caller", "session_id", "run_id", "request_id")
+    return {**dict.fromkeys(fields, ""), "params": params}

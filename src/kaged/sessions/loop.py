@@ -5,7 +5,6 @@ compact if full → assemble → ask the model → store its turn → make its t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -78,7 +77,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
     before the next thing happens.
 
     Raises:
-        KagedError: `step_limit_reached`, `budget_spent`; it may not go on.
+        KagedError: `step_limit_reached`; it may not go on.
         ModelError: its model did not answer.
         PipelineRefused, ReportedError: a policy ended it.
     """
@@ -114,7 +113,6 @@ def require_context_space(agent_run: AgentRun) -> None:
 
     Raises:
         KagedError: `step_limit_reached`; it took all of its own.
-        KagedError: `budget_spent`; the run it belongs to used up what it was given.
     """
     if agent_run.steps >= agent_run.max_steps:
         raise KagedError(
@@ -123,11 +121,6 @@ def require_context_space(agent_run: AgentRun) -> None:
             fix="send another message to let it go on, or raise max_steps",
             agent=agent_run.path,
             max_steps=agent_run.max_steps,
-        )
-    spent = agent_run.run.spending.exceeded()
-    if spent is not None:
-        raise KagedError(
-            f"The run was stopped: {spent}.", code="budget_spent", fix="start another run with more"
         )
 
 
@@ -216,20 +209,10 @@ async def _stops(
 async def _timed(
     agent_run: AgentRun, request: ModelRequest, parts: LoopParts, hooked: HookedModelCall | None
 ) -> ModelTurn:
-    """Ask within the time that the run has left."""
+    """Ask, and let policies see the answer with the time that it took."""
     held = hooked is not None and hooked.holds_back
-    left_s = agent_run.run.spending.left_s
-    timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
     started_s = parts.clock.monotonic_s()
-    try:
-        async with timer:
-            turn = await _streamed(agent_run, request, parts, held=held)
-    except TimeoutError as error:
-        if not timer.expired():
-            raise
-        raise KagedError(
-            "The run was stopped: its time is used up.", code="budget_spent"
-        ) from error
+    turn = await _streamed(agent_run, request, parts, held=held)
     if hooked is None:
         return turn
     latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)

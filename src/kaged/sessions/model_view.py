@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.models.turn import (
     AssistantMessage,
@@ -16,9 +16,7 @@ from kaged.models.turn import (
 )
 from kaged.sessions.entry import EntryRole
 from kaged.sessions.messages import INTERRUPTED, AskedCall, WindowMessage, results_of, texts_of
-
-if TYPE_CHECKING:
-    from kaged.sessions.toolnames import ToolNames
+from kaged.sessions.snapshot import ToolNames
 
 UNSETTLED: Final = 4
 """How many messages at the end are written anew each time: the reminder comes and goes there."""
@@ -137,8 +135,3 @@ class ModelView:
                     "\n".join(texts_of(message.blocks, "thinking")),
                 )
                 return _Turn(said, calls)
-
-
-def to_model(messages: Sequence[WindowMessage], names: ToolNames) -> list[ModelMessage]:
-    """Write a window once; see `ModelView`."""
-    return ModelView(names).write(messages)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
 from kaged.base import JsonObject, KagedError
+from kaged.projects.readiness import Ready
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.move import Handler, Move, MoveVeto, Redirect, SwitchIntent, SwitchOutcome
-
-if TYPE_CHECKING:
-    from kaged.sessions.session_service import SessionService
-    from kaged.sessions.transcript import Transcript
-    from kaged.store import Store
+from kaged.sessions.session_service import SessionService
+from kaged.sessions.transcript import Transcript
+from kaged.store import Store
 
 HANDLER_TIMEOUT_S: Final = 600.0
 """How long one veto handler may take, a person's answer included; then it counts as a no."""
@@ -53,7 +52,8 @@ class Navigation:
     """The slots of sessions, and the one function that moves.
 
     `before_switch` and `before_fork` are asked in order; the first veto or redirect decides. A
-    handler that raises or takes too long has said no. `busy` tells whether a run is active.
+    handler that raises or takes too long has said no. `busy` tells whether a run is active, `ready`
+    waits until those who may say no are there.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Navigation:
         *,
         busy: Callable[[str], bool] | None = None,
         timeout_s: float = HANDLER_TIMEOUT_S,
+        ready: Ready,
     ) -> None:
         self.before_switch: list[Handler] = []
         self.before_fork: list[Handler] = []
@@ -74,6 +75,7 @@ class Navigation:
         self._lifecycle = lifecycle
         self._busy = busy or (lambda session_id: service.active_run(session_id) is not None)
         self._timeout_s = timeout_s
+        self._ready = ready
         self._moves: dict[str, _Request] = {}
         self._branches: dict[str, _Request] = {}
         self._moving: set[str] = set()
@@ -164,20 +166,22 @@ class Navigation:
         try:
             session = await self._store.sessions.of_id(session_id)
             project_id = session.project_id
+            await self._ready(project_id)
             make = self._switch if request.move is Move.SWITCH else self._fork
-            outcome = await make(project_id, session_id, request, between_turns)
+            outcome = await make(project_id, plain, between_turns)
         except _Refused as refused:
-            outcome = _with(plain, reason=refused.veto.reason, vetoed_by=refused.veto.by)
+            outcome = replace(plain, reason=refused.veto.reason, vetoed_by=refused.veto.by)
         except KagedError as error:
-            outcome = _with(plain, reason=str(error), error=error)
+            outcome = replace(plain, reason=str(error), error=error)
         self._announce(project_id, outcome)
         return outcome
 
     async def _switch(
-        self, project_id: str, session_id: str, request: _Request, between_turns: bool
+        self, project_id: str, plain: SwitchOutcome, between_turns: bool
     ) -> SwitchOutcome:
-        target = (await self._service.resolve(project_id, request.target)).id
-        intent = SwitchIntent(Move.SWITCH, session_id, project_id, target, request.asked_by)
+        session_id = plain.from_session
+        target = (await self._service.resolve(project_id, plain.target)).id
+        intent = SwitchIntent(Move.SWITCH, session_id, project_id, target, plain.asked_by)
         if target != session_id:
             redirect = await self._consult(self.before_switch, "session_before_switch", intent)
             self._require_idle(session_id, between_turns)
@@ -186,21 +190,17 @@ class Navigation:
         moved = False
         if target != session_id:
             moved = await self._store.branches.set_current(project_id, target, only_from=session_id)
-        return SwitchOutcome(
-            Move.SWITCH, request.asked_by, request.target, session_id, target, moved=moved
-        )
+        return replace(plain, to=target, moved=moved)
 
     async def _fork(
-        self, project_id: str, session_id: str, request: _Request, between_turns: bool
+        self, project_id: str, plain: SwitchOutcome, between_turns: bool
     ) -> SwitchOutcome:
-        lands = request.move is Move.FORK_TO
-        at = request.target
+        session_id, at = plain.from_session, plain.target
+        lands = plain.move is Move.FORK_TO
         if at:
             # Found before anybody is asked: what cannot be done needs no consent.
             at = (await self._transcript.find_entry(session_id, at)).id
-        intent = SwitchIntent(
-            request.move, session_id, project_id, request.target, request.asked_by
-        )
+        intent = SwitchIntent(plain.move, session_id, project_id, plain.target, plain.asked_by)
         handlers = self.before_switch if lands else self.before_fork
         event = "session_before_switch" if lands else "session_before_fork"
         redirect = await self._consult(handlers, event, intent)
@@ -210,15 +210,7 @@ class Navigation:
         made, moved = await self._transcript.fork_and_land(
             session_id, at or None, from_current=session_id if lands else None
         )
-        return SwitchOutcome(
-            request.move,
-            request.asked_by,
-            request.target,
-            session_id,
-            made.id,
-            entry_id=made.parent_entry,
-            moved=moved,
-        )
+        return replace(plain, to=made.id, entry_id=made.parent_entry, moved=moved)
 
     async def _consult(
         self, handlers: Sequence[Handler], event: str, intent: SwitchIntent
@@ -264,21 +256,3 @@ class Navigation:
                 "vetoed_by": outcome.vetoed_by,
             }
         self._lifecycle.emit(SessionEvent(name, outcome.from_session, project_id, None, data))
-
-
-def _with(
-    plain: SwitchOutcome,
-    *,
-    reason: str,
-    vetoed_by: str | None = None,
-    error: KagedError | None = None,
-) -> SwitchOutcome:
-    return SwitchOutcome(
-        plain.move,
-        plain.asked_by,
-        plain.target,
-        plain.from_session,
-        vetoed_by=vetoed_by,
-        reason=reason,
-        error=error,
-    )

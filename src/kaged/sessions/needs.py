@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kaged.audit import AuditEvent
     from kaged.models.turn import Model
+    from kaged.sessions.agent_run import RunState
     from kaged.sessions.lifecycle import SessionEvent
+    from kaged.sessions.snapshot import AgentSnapshot
 
 
 Announcer = Callable[["SessionEvent"], None]
 """Tells everybody who listens what happens in sessions; never raises and never waits."""
+
+Routing = Callable[["RunState", "AgentSnapshot"], Awaitable[str]]
+"""Gives what an agent's prompt says about skills and accounts that it may use in a run."""
 
 
 class Models(Protocol):

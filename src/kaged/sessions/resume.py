@@ -6,34 +6,27 @@ was cut off by a crash: it gets a result that says so, and is never made again b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from kaged.base import KagedError
-from kaged.sessions.messages import INTERRUPTED
-from kaged.store.interaction_rows import InteractionStatus
+from kaged.base import JsonObject, KagedError
+from kaged.sessions.agent_run import AgentRun
+from kaged.sessions.messages import INTERRUPTED, AskedCall
+from kaged.sessions.subagents import Delegations
+from kaged.sessions.toolcalls import ToolRunner
+from kaged.store.interaction_rows import InteractionRecord, InteractionRows, InteractionStatus
 from kaged.store.work_errors import InteractionNotFound
 from kaged.toolbox.project.interactions import answer_json
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
-    from kaged.sessions.agent_run import AgentRun
-    from kaged.sessions.messages import AskedCall
-    from kaged.sessions.subagents import Delegations
-    from kaged.sessions.toolcalls import ToolRunner
-    from kaged.store.interaction_rows import InteractionRecord, InteractionRows
 
 WITHDRAWN = "The operator withdrew the question and will not answer it."
 
 
+@dataclass(eq=False)
 class Resumption:
     """Settles what is open in an agent run's window."""
 
-    def __init__(
-        self, questions: InteractionRows, tools: ToolRunner, children: Delegations
-    ) -> None:
-        self._questions = questions
-        self._tools = tools
-        self._children = children
+    questions: InteractionRows
+    tools: ToolRunner
+    children: Delegations
 
     async def settle(self, agent_run: AgentRun) -> None:
         """Set each open call's result, in the order of asking.
@@ -45,14 +38,14 @@ class Resumption:
             asked = await self._asked(agent_run, call)
             if asked is not None:
                 await self._deliver(agent_run, call, asked)
-            elif agent_run.run.resumes_pause and self._children.knows(agent_run, call):
-                await self._children.resume(agent_run, call, self.settle)
+            elif agent_run.run.resumes_pause and self.children.knows(agent_run, call):
+                await self.children.resume(agent_run, call, self.settle)
             else:
-                await self._tools.answer(agent_run, call, INTERRUPTED, is_error=True)
+                await self.tools.answer(agent_run, call, INTERRUPTED, is_error=True)
 
     async def _asked(self, agent_run: AgentRun, call: AskedCall) -> InteractionRecord | None:
         try:
-            return await self._questions.get(agent_run.run.project_id, call.request_id)
+            return await self.questions.get(agent_run.run.project_id, call.request_id)
         except InteractionNotFound:
             return None
 
@@ -68,8 +61,8 @@ class Resumption:
             )
         if asked.answer is None:
             withdrawn: JsonObject = {"code": "interaction_withdrawn", "message": WITHDRAWN}
-            await self._tools.answer(agent_run, call, withdrawn, is_error=True)
+            await self.tools.answer(agent_run, call, withdrawn, is_error=True)
         else:
-            await self._tools.answer(agent_run, call, answer_json(asked))
+            await self.tools.answer(agent_run, call, answer_json(asked))
         # After the result is on disk: a crash in between delivers it again, never not at all.
-        await self._questions.mark_delivered(asked.request_id)
+        await self.questions.mark_delivered(asked.request_id)

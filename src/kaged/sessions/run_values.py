@@ -1,18 +1,32 @@
-"""`RunOptions` and `RunEnd`: what a run is started with, and how it ended."""
+"""`RunOptions`, `Spending` and `RunEnd`: what a run is started with, what it took, how it ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kaged.sessions.budget import Budget
-from kaged.store.agent_run_rows import AgentRunStatus
+from kaged.base import JsonObject, KagedError
+from kaged.kernel.identity import Actor
+from kaged.models.turn import Usage
+from kaged.store.agent_run_rows import AgentRunRecord, AgentRunStatus
 from kaged.tools.context import ROOT_CALLER
 
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, KagedError
-    from kaged.kernel.identity import Actor
-    from kaged.store.agent_run_rows import AgentRunRecord
+MAX_DEPTH: Final = 8
+"""How deep agents may call agents; a deeper tree is legal, but nobody gets that far."""
+
+
+@dataclass(slots=True)
+class Spending:
+    """Counts what a run takes. Shared by the root agent and all agents that it sets to work."""
+
+    steps: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, usage: Usage) -> None:
+        """Count one turn of a model."""
+        self.steps += 1
+        self.usage = self.usage.plus(usage)
+
 
 OPERATOR: Final = "operator"
 
@@ -23,7 +37,6 @@ class RunOptions:
 
     model: str | None = None
     max_steps: int | None = None
-    budget: Budget = field(default_factory=Budget)
     operator: str = OPERATOR
     agent: str = ROOT_CALLER
     identity: Actor | None = None

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kaged.kernel.identity import Actor
 from kaged.sessions.content import stored_words
 from kaged.store import Store
 from kaged.store.entry_rows import EntryRow
@@ -31,9 +32,16 @@ class SearchHit:
 
 
 async def search_entries(
-    store: Store, project_id: str, text: str, *, session_id: str | None, limit: int, offset: int
+    store: Store,
+    project_id: str,
+    text: str,
+    *,
+    session_id: str | None,
+    limit: int,
+    offset: int,
+    actor: Actor | None = None,
 ) -> tuple[list[SearchHit], int]:
-    """Find entries of a project, or of one session, by words; newest first.
+    """Find entries by words, of one session or of all that an actor may see; newest first.
 
     Raises:
         SearchInvalid: the text names nothing to look for.
@@ -42,7 +50,7 @@ async def search_entries(
     query = parse_text_query(text)
     rows = store.entry_search
     if session_id is None:
-        found, total = await rows.in_project(project_id, query, limit, offset)
+        found, total = await rows.in_project(project_id, query, limit, offset, actor)
     else:
         found, total = await rows.in_session(project_id, session_id, query, limit, offset)
     return [_hit(row, query) for row in found], total

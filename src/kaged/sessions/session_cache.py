@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kaged.base import JsonObject, JsonValue
+from kaged.sessions.agent_run import AgentRun
 from kaged.sessions.content import decode_content
 from kaged.sessions.entry import EntryDraft, EntryKind
-from kaged.sessions.messages import message_of_entry
+from kaged.sessions.hooks import SessionHooks
+from kaged.sessions.messages import WindowMessage, message_of_entry
+from kaged.sessions.snapshot import SessionSnapshot
+from kaged.sessions.transcript import Transcript
+from kaged.store import Store
+from kaged.store.entry_rows import EntryRow
+from kaged.store.session_rows import SessionRecord
 from kaged.tools.context import ROOT_CALLER
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.sessions.agent_run import AgentRun
-    from kaged.sessions.hooks import SessionHooks
-    from kaged.sessions.messages import WindowMessage
-    from kaged.sessions.snapshot import SessionSnapshot
-    from kaged.sessions.transcript import Transcript
-    from kaged.store import Store
-    from kaged.store.entry_rows import EntryRow
-    from kaged.store.session_rows import SessionRecord
 
 START_KIND: Final = "kaged.session_start"
 MAX_KNOWN: Final = 10_000
@@ -49,16 +46,16 @@ class CachedSession:
     )
 
 
+@dataclass(eq=False)
 class SessionCache:
     """The sessions that ran since the daemon started; the oldest are forgotten first."""
 
-    def __init__(
-        self, store: Store, transcript: Transcript, hooks: SessionHooks, take: TakeSnapshot
-    ) -> None:
-        self._store = store
-        self._transcript = transcript
-        self._hooks = hooks
-        self._take = take
+    store: Store
+    transcript: Transcript
+    hooks: SessionHooks
+    take: TakeSnapshot
+
+    def __post_init__(self) -> None:
         self._known: OrderedDict[str, CachedSession] = OrderedDict()
 
     async def of(self, session: SessionRecord) -> CachedSession:
@@ -69,9 +66,9 @@ class SessionCache:
         """
         found = self._known.get(session.id)
         if found is None:
-            header = await self._transcript.header(session.id)
+            header = await self.transcript.header(session.id)
             prompt = "" if header is None else header.content.get("system_prompt")
-            snapshot = await self._take(session.project_id)
+            snapshot = await self.take(session.project_id)
             # Another call may have been faster; what came first counts.
             found = self._known.setdefault(
                 session.id, CachedSession(snapshot, prompt if isinstance(prompt, str) else "")
@@ -96,14 +93,14 @@ class SessionCache:
         session_id = agent_run.run.session_id
         found = await self._stored(session_id)
         if found is None:
-            found = await self._hooks.session_start(agent_run.hook_context(request_id))
+            found = await self.hooks.session_start(agent_run.hook_context(request_id))
             inject: list[JsonValue] = [*found]
             draft = EntryDraft(
                 kind=EntryKind.CUSTOM,
                 content={"kind": START_KIND, "data": {"inject": inject}},
                 run_id=agent_run.run.run_id,
             )
-            await self._transcript.append(session_id, [draft])
+            await self.transcript.append(session_id, [draft])
         known.injections = found
         return found
 
@@ -111,7 +108,7 @@ class SessionCache:
         """Return all messages of the root agent since the session started, in order (PH-AMB-47)."""
         return [
             message_of_entry(entry).as_json()
-            for entry in await self._transcript.entries(session_id)
+            for entry in await self.transcript.entries(session_id)
             if entry.kind is EntryKind.MESSAGE and entry.agent == ROOT_CALLER
         ]
 
@@ -125,7 +122,7 @@ class SessionCache:
             inject = data.get("inject") if isinstance(data, dict) else None
             return tuple(map(str, inject)) if isinstance(inject, list) else ()
 
-        rows = await self._store.entries.window(
+        rows = await self.store.entries.window(
             session_id, (EntryKind.CUSTOM.value,), "primary", read
         )
         return next((one for one in rows if one is not None), None)

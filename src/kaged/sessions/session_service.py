@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kaged.sessions.content import stored_words
 from kaged.sessions.entry import EntryDraft, EntryKind
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
+from kaged.sessions.reviewed_files import ReviewedFiles
 from kaged.sessions.search import SearchHit, search_entries
 from kaged.store.agent_run_rows import (
     AgentRunRecord,
@@ -19,6 +20,7 @@ from kaged.store.agent_run_rows import (
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
+    from kaged.kernel.identity import Actor
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
     from kaged.store.session_rows import SessionKind, SessionRecord
@@ -45,24 +47,36 @@ class SessionService:
         self._transcript = transcript
         self._lifecycle = lifecycle
         self._active: dict[str, str] = {}
+        self.reviewed = ReviewedFiles()
 
     # -- sessions ------------------------------------------------------------------------------
 
     async def list(
-        self, project_id: str, *, kind: SessionKind | None = None, limit: int = 50, offset: int = 0
+        self,
+        project_id: str,
+        *,
+        kind: SessionKind | None = None,
+        limit: int = 50,
+        offset: int = 0,
+        actor: Actor | None = None,
     ) -> tuple[Sequence[SessionRecord], int]:
-        """Return sessions, last used first, and how many there are in all."""
-        return await self._store.sessions.page(project_id, kind, limit, offset)
+        """Return sessions that an actor may see, last used first, and how many there are in all.
 
-    async def resolve(self, project_id: str, target: str) -> SessionRecord:
+        Here and below nobody is asked about where no actor is given: the daemon asks for itself.
+        """
+        return await self._store.sessions.page(project_id, kind, limit, offset, actor)
+
+    async def resolve(
+        self, project_id: str, target: str, actor: Actor | None = None
+    ) -> SessionRecord:
         """Return the session that somebody named.
 
         Raises:
-            SessionNotFound, KagedError: `session_ambiguous`; the project has none of that name, or
-                several.
+            SessionNotFound, KagedError: `session_ambiguous`; the project has none of that name that
+                the actor may see, or several.
         """
         return await self._store.sessions.beginning_with(
-            project_id, target.strip().removeprefix(LOCATOR)
+            project_id, target.strip().removeprefix(LOCATOR), actor
         )
 
     async def get(self, project_id: str, session_id: str) -> SessionRecord:
@@ -80,13 +94,9 @@ class SessionService:
         await self._transcript.append(session_id, [draft])
         return await self._store.sessions.get(project_id, session_id)
 
-    async def bind(self, project_id: str, session_id: str, number: int | None) -> SessionRecord:
-        """Let a session work on an issue, or on none. Raises SessionNotFound, IssueNotFound."""
-        return await self._store.sessions.bind(project_id, session_id, number)
-
-    async def family(self, project_id: str) -> Sequence[SessionRecord]:
-        """Return the sessions of a project, every parent before its forks."""
-        return await self._store.sessions.family(project_id, FAMILY_LIMIT)
+    async def family(self, project_id: str, actor: Actor | None = None) -> Sequence[SessionRecord]:
+        """Return the sessions that an actor may see, every parent before its forks."""
+        return await self._store.sessions.family(project_id, FAMILY_LIMIT, actor)
 
     async def search(
         self,
@@ -96,6 +106,7 @@ class SessionService:
         session_id: str | None = None,
         limit: int = 20,
         offset: int = 0,
+        actor: Actor | None = None,
     ) -> tuple[Sequence[SearchHit], int]:
         """Find entries by words; newest first, and how many fit in all.
 
@@ -104,7 +115,13 @@ class SessionService:
             SessionNotFound: the project has no such session.
         """
         return await search_entries(
-            self._store, project_id, text, session_id=session_id, limit=limit, offset=offset
+            self._store,
+            project_id,
+            text,
+            session_id=session_id,
+            limit=limit,
+            offset=offset,
+            actor=actor,
         )
 
     async def delete(self, project_id: str, session_id: str) -> SessionRecord:
@@ -180,6 +197,7 @@ class SessionService:
             "steps": made.steps,
             "usage": made.usage,
             "error": made.error,
+            **self.reviewed.take(run_id),
         }
         self._tell("run.ended", made.session_id, made.project_id, run_id, data)
         if made.status is AgentRunStatus.COMPLETED:
@@ -189,10 +207,6 @@ class SessionService:
     def active_run(self, session_id: str) -> str | None:
         """Return the run of a session that is active in this daemon; None if none is."""
         return self._active.get(session_id)
-
-    async def run(self, run_id: str) -> AgentRunRecord:
-        """Return a run. Raises RunNotFound."""
-        return await self._store.agent_runs.get(run_id)
 
     async def runs(
         self, session_id: str, *, limit: int = 50, offset: int = 0

@@ -8,47 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.project import TodoReview
-from kaged.sessions.agent_run import child_key
-from kaged.sessions.budget import MAX_DEPTH
+from kaged.sessions.agent_run import AgentRun, RunState, child_key
+from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.loop import LoopParts, run_agent
+from kaged.sessions.messages import AskedCall
+from kaged.sessions.policies import HookedAgentCall
+from kaged.sessions.run_values import MAX_DEPTH
 from kaged.sessions.toolcalls import CANCELLED
+from kaged.tools import ToolCallContext, ToolInvocation
 from kaged.tools.errors import ToolError, tool_error_of
 from kaged.tools.registry import SYNTHETIC_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from kaged.base import JsonObject, JsonValue
-    from kaged.sessions.agent_run import AgentRun, RunState
-    from kaged.sessions.agent_run_factory import AgentRunFactory
-    from kaged.sessions.messages import AskedCall
-    from kaged.sessions.policies import HookedAgentCall
-    from kaged.tools import ToolCallContext, ToolInvocation
 
 _BELOW = ".subagents."
 
 
-class Settle(Protocol):
-    """Gives the open calls of a seat their results before it goes on; see `resume`."""
-
-    def __call__(self, agent_run: AgentRun) -> Awaitable[None]:
-        """Settle them."""
-        ...
+Settle = Callable[[AgentRun], Awaitable[None]]
+"""Gives the open calls of an agent their results before it goes on; see `resume`."""
 
 
+@dataclass(eq=False)
 class Delegations:
     """The children at work. `runs` are the runs under way, by id."""
 
-    def __init__(
-        self, run_factory: AgentRunFactory, parts: LoopParts, runs: dict[str, RunState]
-    ) -> None:
-        self._run_factory = run_factory
-        self._parts = parts
-        self._runs = runs
+    run_factory: AgentRunFactory
+    parts: LoopParts
+    runs: dict[str, RunState]
 
     async def delegate(self, call: ToolInvocation) -> JsonValue:
         """Carry out an `agent-<key>` call: the handler of these tools in every session.
@@ -57,7 +46,7 @@ class Delegations:
             KagedError: whatever kept the child from being done.
         """
         context = call.context
-        run = self._runs.get(context.run_id)
+        run = self.runs.get(context.run_id)
         if run is None:
             raise ToolError(
                 f"{call.tool_name} is answered by the agent loop, and this call did not come "
@@ -76,10 +65,10 @@ class Delegations:
         message, extra = str(call.args["message"]), call.args.get("context")
         if extra:
             message += f"\n\nContext:\n{json.dumps(extra, ensure_ascii=False, indent=1)}"
-        agent_run = await self._run_factory.create(
+        agent_run = await self.run_factory.create(
             run, path, child_key(path, context.request_id), depth=depth, fresh=True
         )
-        hooked = self._parts.policies.agent_call(run, path, agent_run.model.alias)
+        hooked = self.parts.policies.agent_call(run, path, agent_run.model.alias)
         if hooked is not None:
             message, agent_run.system_prompt = await hooked.before(
                 message,
@@ -87,7 +76,7 @@ class Delegations:
                 model=agent_run.model.alias,
                 system_prompt=agent_run.system_prompt,
             )
-        await self._run_factory.tell(agent_run, message)
+        await self.run_factory.tell(agent_run, message)
         return await self._work(agent_run, context, hooked)
 
     async def resume(self, agent_run: AgentRun, call: AskedCall, settle: Settle) -> None:
@@ -96,19 +85,19 @@ class Delegations:
         path = child_path(agent_run.path, call.name)
         context = agent_run.call_context(call.request_id)
         try:
-            child = await self._run_factory.create(
+            child = await self.run_factory.create(
                 run, path, child_key(path, call.request_id), depth=agent_run.depth + 1
             )
             await settle(child)
-            hooked = self._parts.policies.agent_call(run, path, child.model.alias)
+            hooked = self.parts.policies.agent_call(run, path, child.model.alias)
             result = await self._work(child, context, hooked)
         except KagedError as error:
             body = tool_error_of(error).as_json()
             shown: JsonObject = {name: body[name] for name in ("code", "message", "detail")}
-            await self._parts.tools.answer(agent_run, call, shown, is_error=True)
+            await self.parts.tools.answer(agent_run, call, shown, is_error=True)
             return
         if call.request_id not in run.waiting:
-            await self._parts.tools.answer(agent_run, call, result)
+            await self.parts.tools.answer(agent_run, call, result)
 
     def knows(self, agent_run: AgentRun, call: AskedCall) -> bool:
         """Return whether a call sets one of the agent's children to work."""
@@ -121,7 +110,7 @@ class Delegations:
         self, agent_run: AgentRun, context: ToolCallContext, hooked: HookedAgentCall | None
     ) -> JsonValue:
         """Let a child work to its end, or until the session waits; returns its result."""
-        run, parts = agent_run.run, self._parts
+        run, parts = agent_run.run, self.parts
         try:
             end = await run_agent(agent_run, parts)
         except asyncio.CancelledError:

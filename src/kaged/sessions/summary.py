@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.models.errors import ModelBadAnswer, ModelUnavailable
 from kaged.models.turn import (
@@ -16,10 +16,7 @@ from kaged.models.turn import (
     Usage,
     UserMessage,
 )
-from kaged.sessions.tokens import BYTES_PER_TOKEN
-
-if TYPE_CHECKING:
-    from kaged.sessions.messages import WindowMessage
+from kaged.sessions.messages import BYTES_PER_TOKEN, WindowMessage
 
 SUMMARY_TIMEOUT_S: Final = 120.0
 SUMMARY_LIMIT_CHARS: Final = 16_000

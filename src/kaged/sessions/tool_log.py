@@ -10,21 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Final
 
 import msgspec
 import structlog
 
-from kaged.base import JsonObject, JsonValue, Tasks
-from kaged.sessions.lifecycle import SessionEvent
+from kaged.base import Clock, JsonObject, JsonValue, Tasks
+from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.store.errors import StoreError
-from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallStatus
-
-if TYPE_CHECKING:
-    from kaged.base import Clock
-    from kaged.sessions.lifecycle import Lifecycle
-    from kaged.store.tool_call_rows import ToolCallRows
-    from kaged.tools.outcomes import ToolOutcome, ToolStart
+from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows, ToolCallStatus
+from kaged.tools.outcomes import ToolOutcome, ToolStart
 
 PENDING_LIMIT: Final = 10_000
 BATCH_LIMIT: Final = 256
@@ -41,24 +37,20 @@ _encode = msgspec.json.Encoder().encode
 Redact = Callable[[JsonValue], JsonValue]
 
 
+@dataclass(eq=False)
 class ToolCallLog:
     """Takes starts and outcomes from the dispatcher. Use it from the event loop only.
 
     `redact` takes the secrets out of params, the way the audit log does.
     """
 
-    def __init__(
-        self,
-        rows: ToolCallRows,
-        lifecycle: Lifecycle,
-        redact: Redact,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._rows = rows
-        self._lifecycle = lifecycle
-        self._redact = redact
-        self._clock = clock
+    rows: ToolCallRows
+    lifecycle: Lifecycle
+    redact: Redact
+    _: KW_ONLY
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._tasks = Tasks("tool calls")
         self._calls: dict[ToolStart, CallChange] = {}
         self._pending: dict[CallChange, None] = {}
@@ -79,11 +71,11 @@ class ToolCallLog:
             project_id=context.project_id,
             caller=context.caller,
             tool_name=start.tool_name,
-            params=self._redact(start.params),
+            params=self.redact(start.params),
             status=ToolCallStatus.RUNNING,
             result=None,
             error=None,
-            started_at_ms=self._clock.now_ms(),
+            started_at_ms=self.clock.now_ms(),
             finished_at_ms=None,
         )
         change = self._calls[start] = CallChange(begun)
@@ -99,19 +91,12 @@ class ToolCallLog:
         # While nothing can be written, what waits in memory stays small.
         behind = len(self._pending) > BATCH_LIMIT
         result, size = _bounded(outcome.result, PREVIEW_BYTES if behind else RESULT_LIMIT_BYTES)
-        change.ended = ToolCallRecord(
-            request_id=begun.request_id,
-            session_id=begun.session_id,
-            run_id=begun.run_id,
-            project_id=begun.project_id,
-            caller=begun.caller,
-            tool_name=begun.tool_name,
-            params=begun.params,
+        change.ended = replace(
+            begun,
             status=_status(outcome),
             result=result,
             error=outcome.error,
-            started_at_ms=begun.started_at_ms,
-            finished_at_ms=self._clock.now_ms(),
+            finished_at_ms=self.clock.now_ms(),
         )
         self._note(change)
         shown = result if size <= EVENT_RESULT_LIMIT_BYTES else _cut(outcome.result, size)
@@ -176,7 +161,7 @@ class ToolCallLog:
             for change in batch:
                 del self._pending[change]
             try:
-                await self._rows.write(batch)
+                await self.rows.write(batch)
             except StoreError as error:
                 _log.error("tool_calls.not_written", calls=len(batch), error=error.message)
                 # First in line again, with what is new about them since.
@@ -190,9 +175,7 @@ class ToolCallLog:
             "tool_name": call.tool_name,
             **more,
         }
-        self._lifecycle.emit(
-            SessionEvent(name, call.session_id, call.project_id, call.run_id, data)
-        )
+        self.lifecycle.emit(SessionEvent(name, call.session_id, call.project_id, call.run_id, data))
 
 
 def _status(outcome: ToolOutcome) -> ToolCallStatus:

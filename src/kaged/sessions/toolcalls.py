@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from kaged.base import KagedError
 from kaged.mcp.progress import PROGRESS
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.messages import AskedCall, result_block
-from kaged.sessions.transforms import ToolResultView, TransformVeto
+from kaged.sessions.transforms import TransformVeto
 from kaged.tools import ToolError
 
 if TYPE_CHECKING:
@@ -41,20 +42,14 @@ CANCELLED: Final = "[cancelled] The run was cancelled before this call had a res
 _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+@dataclass(eq=False)
 class ToolRunner:
     """Carries out what models ask for."""
 
-    def __init__(
-        self,
-        dispatcher: ToolDispatcher,
-        transcript: Transcript,
-        transforms: Transforms,
-        announce: Announcer,
-    ) -> None:
-        self._announce = announce
-        self._dispatcher = dispatcher
-        self._transcript = transcript
-        self._transforms = transforms
+    dispatcher: ToolDispatcher
+    transcript: Transcript
+    transforms: Transforms
+    announce: Announcer
 
     async def run(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Make the calls and store their results; those that wait for the operator stay open."""
@@ -72,7 +67,7 @@ class ToolRunner:
             _draft(agent_run, call, reason, is_error=True) for call in agent_run.window.open_calls()
         ]
         if drafts:
-            agent_run.window.add(await self._transcript.append(agent_run.run.session_id, drafts))
+            agent_run.window.add(await self.transcript.append(agent_run.run.session_id, drafts))
 
     async def answer(
         self, agent_run: AgentRun, call: AskedCall, result: JsonValue, *, is_error: bool = False
@@ -100,7 +95,7 @@ class ToolRunner:
 
     def _changes(self, agent_run: AgentRun, call: AskedCall) -> bool:
         """Return whether a call may change something; when in doubt it does."""
-        found = self._dispatcher.find(call.name, agent_run.call_context(call.request_id))
+        found = self.dispatcher.find(call.name, agent_run.call_context(call.request_id))
         if found is None or call.arguments is None:
             return False  # it will be refused
         changes = found.entry.tool.changes
@@ -128,7 +123,7 @@ class ToolRunner:
         is_error = False
         try:
             if call.arguments is not None:
-                asked = await self._transforms.before_tool_call(
+                asked = await self.transforms.before_tool_call(
                     run.session_id, call.name, call.arguments
                 )
                 if isinstance(asked, TransformVeto):
@@ -137,7 +132,7 @@ class ToolRunner:
                 params = asked
             reporting = PROGRESS.set(partial(self._progressed, agent_run, call))
             try:
-                result = await self._dispatcher.dispatch(
+                result = await self.dispatcher.dispatch(
                     call.name, params, agent_run.call_context(call.request_id)
                 )
             finally:
@@ -149,9 +144,6 @@ class ToolRunner:
         except ToolError as error:
             is_error = True
             text = error_text(error)
-        text = await self._transforms.after_tool_result(
-            ToolResultView(run.session_id, call.request_id, call.name, text, is_error)
-        )
         await self._keep(agent_run, call, text, is_error=is_error)
 
     def _progressed(
@@ -165,7 +157,7 @@ class ToolRunner:
             "done": done,
             "total": total,
         }
-        self._announce(agent_run.event("tool.updated", data))
+        self.announce(agent_run.event("tool.updated", data))
 
     async def _not_made(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Refuse calls of a turn that asked the operator first: who knows what the answer is."""
@@ -186,7 +178,7 @@ class ToolRunner:
         self, agent_run: AgentRun, call: AskedCall, text: str, *, is_error: bool
     ) -> None:
         draft = _draft(agent_run, call, text, is_error=is_error)
-        agent_run.window.add(await self._transcript.append(agent_run.run.session_id, [draft]))
+        agent_run.window.add(await self.transcript.append(agent_run.run.session_id, [draft]))
 
 
 def result_text(result: JsonValue) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import Clock, Ids, JsonObject, KagedError
+from kaged.kernel.ownership import OPERATORS, Ownership
 from kaged.sessions.content import decode_content, encode_content, words_of
 from kaged.sessions.entry import Entry, EntryDraft, EntryKind, EntryRole
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
@@ -19,14 +19,6 @@ APPEND_LIMIT: Final = 10_000  # entries in one append
 TITLE_LIMIT_CHARS: Final = 200
 
 _WINDOW = (EntryKind.MESSAGE.value, EntryKind.COMPACTION.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """Where a session comes from that copied, rather than shares, what was before it."""
-
-    session_id: str
-    entry_id: str | None = None
 
 
 class Transcript:
@@ -48,9 +40,9 @@ class Transcript:
         system_prompt: str = "",
         title: str | None = None,
         operator_id: str | None = None,
-        parent: Fork | None = None,
         session_id: str | None = None,
         current: bool = False,
+        ownership: Ownership = OPERATORS,
     ) -> SessionRecord:
         """Begin a session with its header; `current` makes it the project's current one.
 
@@ -71,8 +63,9 @@ class Transcript:
             title=None if title is None else title[:TITLE_LIMIT_CHARS],
             model=model,
             operator_id=operator_id,
-            parent_session=None if parent is None else parent.session_id,
-            parent_entry=None if parent is None else parent.entry_id,
+            owner=ownership.owner,
+            chat_id=ownership.chat_id,
+            audience=ownership.audience.value,
         )
         header: JsonObject = {
             "version": FORMAT_VERSION,
@@ -80,9 +73,6 @@ class Transcript:
             "model": model,
             "system_prompt": system_prompt,
         }
-        if parent is not None:
-            header["parent_session"] = parent.session_id
-            header["parent_entry"] = parent.entry_id
         made, row = await self._store.branches.create(fresh, _header(header), current=current)
         self._tell(
             made,
@@ -128,6 +118,10 @@ class Transcript:
     async def window(self, session_id: str, agent: str = "primary") -> list[Entry]:
         """Return the messages and compactions of one agent that are not superseded."""
         return await self._store.entries.window(session_id, _WINDOW, agent, _entry)
+
+    async def project_of(self, session_id: str) -> str:
+        """Return the id of a session's project. Raises SessionNotFound."""
+        return (await self._store.sessions.of_id(session_id)).project_id
 
     async def header(self, session_id: str) -> Entry | None:
         """Return the header of a session; None if it has none."""

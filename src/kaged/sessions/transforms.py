@@ -32,25 +32,8 @@ class TransformVeto:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResultView:
-    """The result of a tool call on its way to the model."""
-
-    session_id: str
-    request_id: str
-    name: str
-    text: str
-    is_error: bool
-
-
-BeforePrompt = Callable[[str, str], Awaitable[str | TransformVeto | None]]
-"""(session id, the user's text) to another text, a veto, or None for no change."""
-
 BeforeToolCall = Callable[[str, str, JsonObject], Awaitable[JsonObject | TransformVeto | None]]
 """(session id, tool name, arguments) to other arguments, a veto, or None."""
-
-AfterToolResult = Callable[[ToolResultView], Awaitable[str | None]]
-"""A result to another text for the model, or None."""
 
 Context = Callable[[str, Sequence[JsonObject]], Awaitable[Sequence[JsonObject] | None]]
 """(session id, messages) to other messages for this one request, or None."""
@@ -67,24 +50,14 @@ class Transforms:
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
-        self._before_prompt: list[BeforePrompt] = []
         self._before_tool_call: list[BeforeToolCall] = []
-        self._after_tool_result: list[AfterToolResult] = []
         self._context: list[Context] = []
         self._after_turn: list[AfterTurn] = []
         self._summarizing: list[Summarizing] = []
 
-    def on_before_prompt(self, one: BeforePrompt) -> Callable[[], None]:
-        """Ask before a user's message enters a session; returns the way to take it back."""
-        return _added(self._before_prompt, one)
-
     def on_before_tool_call(self, one: BeforeToolCall) -> Callable[[], None]:
         """Ask before a tool call goes to dispatch, which decides it as changed."""
         return _added(self._before_tool_call, one)
-
-    def on_after_tool_result(self, one: AfterToolResult) -> Callable[[], None]:
-        """Ask before a result is stored and shown to the model."""
-        return _added(self._after_tool_result, one)
 
     def on_context(self, one: Context) -> Callable[[], None]:
         """Ask before each model call; changes concern that request only."""
@@ -103,19 +76,6 @@ class Transforms:
         """Whether anybody wants to see requests."""
         return bool(self._context)
 
-    async def before_prompt(self, session_id: str, text: str) -> str | TransformVeto:
-        """Pass a user's message; a transform that fails refuses it."""
-        for one in tuple(self._before_prompt):
-            try:
-                async with asyncio.timeout(self._patience_s):
-                    said = await one(session_id, text)
-            except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
-                return _refused("before_prompt", error)
-            if isinstance(said, TransformVeto):
-                return said
-            text = text if said is None else said
-        return text
-
     async def before_tool_call(
         self, session_id: str, name: str, arguments: JsonObject
     ) -> JsonObject | TransformVeto:
@@ -125,20 +85,15 @@ class Transforms:
                 async with asyncio.timeout(self._patience_s):
                     said = await one(session_id, name, arguments)
             except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
-                return _refused("before_tool_call", error)
+                _log.warning(
+                    "sessions.transform_failed", what="before_tool_call", error=repr(error)
+                )
+                why = type(error).__name__
+                return TransformVeto(f"what was asked at before_tool_call failed ({why})")
             if isinstance(said, TransformVeto):
                 return said
             arguments = arguments if said is None else said
         return arguments
-
-    async def after_tool_result(self, view: ToolResultView) -> str:
-        """Pass a result; returns the text to go on with."""
-        text = view.text
-        for one in tuple(self._after_tool_result):
-            shown = ToolResultView(view.session_id, view.request_id, view.name, text, view.is_error)
-            said = await self._asked("after_tool_result", one(shown))
-            text = said if isinstance(said, str) else text
-        return text
 
     async def context(self, session_id: str, messages: Sequence[JsonObject]) -> Sequence[JsonValue]:
         """Pass the messages of a request; returns those to send."""
@@ -173,11 +128,6 @@ class Transforms:
         except Exception as error:  # noqa: BLE001 - boundary: one that breaks is passed over
             _log.warning("sessions.transform_failed", what=what, error=repr(error))
             return None
-
-
-def _refused(what: str, error: Exception) -> TransformVeto:
-    _log.warning("sessions.transform_failed", what=what, error=repr(error))
-    return TransformVeto(f"what was asked at {what} failed ({type(error).__name__})")
 
 
 def _added(listed: list[T], one: T) -> Callable[[], None]:

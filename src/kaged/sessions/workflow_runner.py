@@ -5,43 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from kaged.base import KagedError
-from kaged.store.agent_run_rows import AgentRunStatus, RunCause
-from kaged.store.session_errors import SessionExists
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.config.workflows import Workflow, WorkflowStep
+from kaged.sessions.driver import SessionDriver
+from kaged.sessions.run_values import RunEnd
+from kaged.sessions.transcript import Transcript
+from kaged.store.agent_run_rows import AgentRunRecord, AgentRunRows, AgentRunStatus, RunCause
+from kaged.store.run_rows import RunRecord
 from kaged.store.session_rows import SessionKind
+from kaged.store.work_errors import SessionExists
 from kaged.toolbox.project.workflows import INTERRUPTED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kaged.base import JsonObject, JsonValue
-    from kaged.config.workflows import Workflow, WorkflowStep
-    from kaged.sessions.driver import SessionDriver
-    from kaged.sessions.run_values import RunEnd
-    from kaged.sessions.transcript import Transcript
-    from kaged.store.agent_run_rows import AgentRunRecord, AgentRunRows
-    from kaged.store.run_rows import RunRecord
 
 STEP_RUNS_LIMIT = 10_000
 """How many runs of a workflow's session are looked at to find out how far it came."""
 
 
+@dataclass(eq=False)
 class LoopWorkflows:
     """The workflow runner of daemons that have an agent loop."""
 
-    def __init__(
-        self,
-        driver: Callable[[], SessionDriver],
-        transcript: Transcript,
-        runs: AgentRunRows,
-        root_of: Callable[[str], str],
-    ) -> None:
-        self._driver = driver
-        self._transcript = transcript
-        self._runs = runs
-        self._root_of = root_of
+    driver: Callable[[], SessionDriver]
+    transcript: Transcript
+    runs: AgentRunRows
+    root_of: Callable[[str], str]
 
     async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
         """Do what the workflow says, step by step; the last message is the result.
@@ -55,16 +44,16 @@ class LoopWorkflows:
         """
         # It exists already when a daemon before this one began it.
         with contextlib.suppress(SessionExists):
-            await self._transcript.create(
+            await self.transcript.create(
                 run.project_id,
                 kind=SessionKind.WORKFLOW,
-                cwd=self._root_of(run.project_id),
+                cwd=self.root_of(run.project_id),
                 model=None,
                 title=f"workflow {run.workflow_name}",
                 session_id=run.run_id,
                 operator_id=run.invoker_id,
             )
-        driver = self._driver()
+        driver = self.driver()
         steps = messages_of(workflow, run.inputs)
         result: JsonValue = None
         try:
@@ -95,7 +84,7 @@ class LoopWorkflows:
         self, run: RunRecord, limit: int = STEP_RUNS_LIMIT
     ) -> Sequence[AgentRunRecord]:
         """Return the runs of the workflow's session so far, newest first."""
-        found, _ = await self._runs.page(run.run_id, limit, 0)
+        found, _ = await self.runs.page(run.run_id, limit, 0)
         return found
 
     async def _end(self, driver: SessionDriver, run_id: str) -> RunEnd:

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, select, update
 
-from kaged.base import Clock, Ids, JsonObject, KagedError
-from kaged.store.database import Database
+from kaged.base import JsonObject, KagedError
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import agent_runs, sessions, tool_calls
 from kaged.store.session_rows import SessionKind, SessionStatus, session_by_id, set_session_status
 from kaged.store.work_errors import RunNotFound
@@ -78,13 +78,8 @@ _RUNS = RecordTable(
 )
 
 
-class AgentRunRows:
+class AgentRunRows(RowRepository):
     """The runs of all sessions."""
-
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
     def new_id(self) -> str:
         """Make the id of a run."""
@@ -166,9 +161,7 @@ class AgentRunRows:
         """Return some runs of a session, newest first, and how many there are in all."""
         own = [_C.session_id == session_id]
         newest_first = (_C.started_at_ms.desc(), _C.id.desc())
-        return await self._database.read(
-            lambda conn: _RUNS.page(conn, own, newest_first, limit, offset)
-        )
+        return await self._page(_RUNS, own, newest_first, limit, offset)
 
     async def interrupt_all(self) -> Sequence[AgentRunRecord]:
         """Mark what an earlier daemon left active: its runs, their sessions, their tool calls.

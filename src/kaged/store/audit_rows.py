@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    LargeBinary,
-    bindparam,
-    cast,
-    delete,
-    insert,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
 from kaged.audit import (
@@ -31,9 +21,9 @@ from kaged.audit import (
     VerifyReport,
 )
 from kaged.audit.chain import EMPTY
-from kaged.store.database import Database
 from kaged.store.page import Page, clamp_limit, encode_cursor, parse_cursor
 from kaged.store.prepared import PreparedStatement
+from kaged.store.rows import RowRepository
 from kaged.store.schema import audit_anchor, audit_events
 
 T = TypeVar("T")
@@ -42,21 +32,18 @@ CHUNK_ROWS = 4000
 _C = audit_events.c
 
 # Prepared: every batch of events needs them.
-_HEAD = PreparedStatement(select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1))
-_NO_ANCHOR = PreparedStatement(delete(audit_anchor))
+_HEAD = PreparedStatement(sa.select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1))
+_NO_ANCHOR = PreparedStatement(sa.delete(audit_anchor))
 _NEW_ANCHOR = PreparedStatement(
-    insert(audit_anchor).values({one.name: bindparam(one.name) for one in audit_anchor.c})
+    sa.insert(audit_anchor).values({one.name: sa.bindparam(one.name) for one in audit_anchor.c})
 )
 
 
-class AuditRows:
+class AuditRows(RowRepository):
     """The rows of the audit log. Implements `AuditSink` for the log itself.
 
     There is no way to change or remove a row.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def append(self, rows: Sequence[AuditRow], anchor: Anchor) -> None:
         """Keep rows and anchor in one transaction; durable when this returns. Blocks.
@@ -67,7 +54,7 @@ class AuditRows:
         follows = ChainHead(rows[0].seq - 1, rows[0].prev_hash)
         backend = self._database.backend
 
-        def work(conn: Connection) -> None:
+        def work(conn: sa.Connection) -> None:
             found = _head(conn)
             if found != follows:
                 raise ChainMoved(
@@ -92,8 +79,8 @@ class AuditRows:
     def hash_at(self, seq: int) -> str | None:
         """Return the stored hash of one row. Blocks."""
 
-        def work(conn: Connection) -> str | None:
-            return conn.execute(select(_C.hash).where(_C.seq == seq)).scalar()
+        def work(conn: sa.Connection) -> str | None:
+            return conn.execute(sa.select(_C.hash).where(_C.seq == seq)).scalar()
 
         return self._blocking(work)
 
@@ -117,7 +104,7 @@ class AuditRows:
         if position is not None:
             conditions.append(_C.seq > position if oldest_first else _C.seq < position)
 
-        def work(conn: Connection) -> list[AuditRow]:
+        def work(conn: sa.Connection) -> list[AuditRow]:
             return _fetch(conn, conditions, size + 1, newest_first=not oldest_first)
 
         found = await self._database.read(work)
@@ -158,7 +145,7 @@ class AuditRows:
         after = 0
         while True:
 
-            def work(conn: Connection, after: int = after) -> int:
+            def work(conn: sa.Connection, after: int = after) -> int:
                 # Hashing happens here, in the reader's thread, and not on the event loop.
                 chunk = _fetch(conn, [_C.seq > after], CHUNK_ROWS, make=_exact)
                 verifier.feed(chunk)
@@ -184,7 +171,7 @@ class AuditRows:
         after = 0
         while True:
 
-            def work(conn: Connection, after: int = after) -> list[AuditRow]:
+            def work(conn: sa.Connection, after: int = after) -> list[AuditRow]:
                 return _fetch(conn, [*conditions, _C.seq > after], CHUNK_ROWS)
 
             chunk = await self._database.read(work)
@@ -193,7 +180,7 @@ class AuditRows:
             yield chunk
             after = chunk[-1].seq
 
-    def _blocking(self, work: Callable[[Connection], T]) -> T:
+    def _blocking(self, work: Callable[[sa.Connection], T]) -> T:
         # Through the writer where there is one: it answers in order, so a batch whose outcome was
         # in doubt is settled before its question is answered.
         if self._database.read_only:
@@ -201,21 +188,21 @@ class AuditRows:
         return self._database.write_blocking(work)
 
 
-def _head(conn: Connection) -> ChainHead:
+def _head(conn: sa.Connection) -> ChainHead:
     found = _HEAD.first(conn)
     return EMPTY if found is None else ChainHead(*found)
 
 
-def _anchor(conn: Connection) -> Anchor | None:
+def _anchor(conn: sa.Connection) -> Anchor | None:
     c = audit_anchor.c
-    record = conn.execute(select(c.seq, c.hash, c.ts_ms, c.key_id, c.mac)).first()
+    record = conn.execute(sa.select(c.seq, c.hash, c.ts_ms, c.key_id, c.mac)).first()
     return None if record is None else Anchor(*record)
 
 
-def _conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+def _conditions(wanted: AuditFilter) -> list[sa.ColumnElement[bool]]:
+    found: list[sa.ColumnElement[bool]] = []
     if wanted.names and "*" not in wanted.names:
-        found.append(or_(*(_named(pattern) for pattern in wanted.names)))
+        found.append(sa.or_(*(_named(pattern) for pattern in wanted.names)))
     if wanted.project_id is not None:
         found.append(_C.project_id == wanted.project_id)
     if wanted.request_id is not None:
@@ -228,7 +215,7 @@ def _conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
         found.append(_C.seq > wanted.after_seq)
     if wanted.text:
         found.append(
-            or_(
+            sa.or_(
                 _C.name.icontains(wanted.text, autoescape=True),
                 _C.data.icontains(wanted.text, autoescape=True),
             )
@@ -236,7 +223,7 @@ def _conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def _named(pattern: str) -> ColumnElement[bool]:
+def _named(pattern: str) -> sa.ColumnElement[bool]:
     if not pattern.endswith(".*"):
         return _C.name == pattern
     # A range and not LIKE, so that the index on names serves it: "/" is the character behind ".".
@@ -245,8 +232,8 @@ def _named(pattern: str) -> ColumnElement[bool]:
 
 
 def _fetch(
-    conn: Connection,
-    conditions: Sequence[ColumnElement[bool]],
+    conn: sa.Connection,
+    conditions: Sequence[sa.ColumnElement[bool]],
     limit: int,
     *,
     newest_first: bool = False,
@@ -254,7 +241,7 @@ def _fetch(
 ) -> list[AuditRow]:
     order = _C.seq.desc() if newest_first else _C.seq
     try:
-        wanted = select(*_C).where(*conditions).order_by(order).limit(limit)
+        wanted = sa.select(*_C).where(*conditions).order_by(order).limit(limit)
         return [(make or _as_row)(record) for record in conn.execute(wanted).all()]
     except OperationalError as error:
         if not isinstance(error.orig, Exception) or "UTF-8" not in str(error.orig):
@@ -262,8 +249,8 @@ def _fetch(
         # Text that is no UTF-8 was put there by no program of ours. Read as bytes, so that a
         # reader sees the row and the check can point at it.
         numbers = {"seq", "ts_ms"}
-        columns = [one if one.name in numbers else cast(one, LargeBinary) for one in _C]
-        raw = select(*columns).where(*conditions).order_by(order).limit(limit)
+        columns = [one if one.name in numbers else sa.cast(one, sa.LargeBinary) for one in _C]
+        raw = sa.select(*columns).where(*conditions).order_by(order).limit(limit)
         return [_as_row(record) for record in conn.execute(raw).all()]
 
 

@@ -7,20 +7,21 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from kaged.base import Clock, Ids, KagedError
+from kaged.base import KagedError
 from kaged.store.chain import HEADER_POSITION, EntryPosition, find_place
 from kaged.store.database import Database
 from kaged.store.entry_rows import EntryRow, EntryRows, NewEntry, add_marks, read_header
+from kaged.store.interaction_rows import questions_of
+from kaged.store.rows import RowRepository
 from kaged.store.schema import (
     agent_runs,
     current_sessions,
     entries,
     entry_marks,
-    interactions,
+    inbox_requests,
     sessions,
     tool_calls,
 )
-from kaged.store.session_errors import SessionExists
 from kaged.store.session_rows import (
     SessionKind,
     SessionRecord,
@@ -30,6 +31,7 @@ from kaged.store.session_rows import (
     require_session,
     session_by_id,
 )
+from kaged.store.work_errors import SessionExists
 
 DEPTH_LIMIT = 10_000
 
@@ -43,14 +45,12 @@ Words = Callable[[str, str], str]
 """Gives what an entry was put into the index with, of its kind and content."""
 
 
-class BranchRows:
+class BranchRows(RowRepository):
     """Sessions as wholes: how they begin, branch and end."""
 
-    def __init__(self, database: Database, clock: Clock, ids: Ids, entry_rows: EntryRows) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
-        self._entries = entry_rows
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._entries = EntryRows(database)
 
     async def create(
         self, fresh: SessionRecord, header: NewEntry, *, current: bool = False
@@ -79,6 +79,9 @@ class BranchRows:
                     operator_id=fresh.operator_id,
                     parent_session=fresh.parent_session,
                     parent_entry=fresh.parent_entry,
+                    owner=fresh.owner,
+                    chat_id=fresh.chat_id,
+                    audience=fresh.audience,
                 )
             )
             (made,), _ = self._entries.write(conn, known, [header], now_ms)
@@ -203,8 +206,9 @@ class BranchRows:
                 )
             conn.execute(update(sessions).where(_S.id == session_id).values(deleted_at_ms=now_ms))
             conn.execute(delete(current_sessions).where(_P.session_id == session_id))
-            for table in (agent_runs, tool_calls, interactions):
+            for table in (agent_runs, tool_calls):
                 conn.execute(delete(table).where(table.c.session_id == session_id))
+            conn.execute(delete(inbox_requests).where(*questions_of(session_id)))
             self._shrink(conn, session_id, words)
             return session
 

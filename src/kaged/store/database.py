@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
+from kaged.base import Clock, Ids
 from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreError, StoreUnavailable
 from kaged.store.readers import Query, Readers
@@ -24,8 +25,12 @@ WRITE_TIMEOUT_S = 60.0
 class Database:
     """What repositories are built on: `write` and `read`, from the loop or from a thread."""
 
-    def __init__(self, backend: SqliteBackend, *, read_only: bool = False) -> None:
+    def __init__(
+        self, backend: SqliteBackend, clock: Clock, ids: Ids, *, read_only: bool = False
+    ) -> None:
         self.backend = backend
+        self.clock = clock
+        self.ids = ids
         self._writer = None if read_only else Writer(backend)
         self._readers = Readers(backend)
         self._slots = asyncio.Semaphore(WRITES_WAITING_LIMIT)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
-from kaged.base import Clock, Ids, KagedError
+from kaged.base import KagedError
 from kaged.store.chain import (
     HEADER_POSITION,
     Segment,
@@ -20,8 +20,8 @@ from kaged.store.chain import (
     segments_of,
     superseded_by,
 )
-from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
+from kaged.store.rows import RowRepository
 from kaged.store.schema import entries, entry_marks, sessions
 from kaged.store.session_rows import SessionRecord, session_by_id
 
@@ -83,13 +83,8 @@ Make = Callable[[EntryRow, str | None], T]
 """Makes the caller's value of a row and of the compaction that superseded it."""
 
 
-class EntryRows:
+class EntryRows(RowRepository):
     """The entries of all sessions."""
-
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
     async def append(
         self,

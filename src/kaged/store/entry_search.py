@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select
 
+from kaged.kernel.identity import Actor
 from kaged.store.chain import HEADER_POSITION, segments_of
-from kaged.store.database import Database
 from kaged.store.entry_rows import COLUMNS, EntryRow
+from kaged.store.rows import RowRepository
 from kaged.store.schema import entries, sessions
-from kaged.store.session_rows import require_session
+from kaged.store.session_rows import require_session, visible_sessions
 from kaged.store.text_query import TextQuery
 
 IN_SESSION_LIMIT = 1000  # the newest hits of a session and its ancestors that are looked through
@@ -19,16 +20,18 @@ _E = entries.c
 _S = sessions.c
 
 
-class EntrySearch:
+class EntrySearch(RowRepository):
     """Finds entries by their words. What a compaction superseded is found like the rest."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     async def in_project(
-        self, project_id: str, query: TextQuery, limit: int, offset: int
+        self,
+        project_id: str,
+        query: TextQuery,
+        limit: int,
+        offset: int,
+        actor: Actor | None = None,
     ) -> tuple[Sequence[EntryRow], int]:
-        """Return entries of a project's sessions, and how many fit in all.
+        """Return entries of the sessions that an actor may see, and how many fit in all.
 
         An entry that forks share comes once, under the session that has it; if that was deleted,
         under a fork that still shows it.
@@ -37,7 +40,7 @@ class EntrySearch:
         joined = entries.join(sessions, _S.id == _E.session_id)
 
         def work(conn: Connection) -> tuple[Sequence[EntryRow], int]:
-            own = (_S.project_id == project_id, fits)
+            own = (_S.project_id == project_id, visible_sessions(actor), fits)
             total = conn.execute(select(func.count()).select_from(joined).where(*own)).scalar()
             wanted = (
                 select(*COLUMNS, _S.deleted_at_ms)

@@ -1,17 +1,26 @@
-"""`InteractionRows`: what agents asked the operator, and what the operator said."""
+"""`InteractionRows`: the questions of agents among the requests of the inbox."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, cast
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import ColumnElement, Connection, select, update
 
-from kaged.base import Clock, JsonObject, KagedError
-from kaged.store.database import Database
-from kaged.store.record_table import RecordTable
-from kaged.store.schema import interactions
+from kaged.base import JsonObject
+from kaged.kernel.identity import Actor
+from kaged.store.inbox_rows import (
+    REQUESTS,
+    Along,
+    InboxRequest,
+    RequestKind,
+    RequestState,
+    answerable,
+)
+from kaged.store.rows import RowRepository
+from kaged.store.schema import inbox_requests
 from kaged.store.session_rows import (
     SessionKind,
     SessionStatus,
@@ -20,28 +29,28 @@ from kaged.store.session_rows import (
 )
 from kaged.store.work_errors import InteractionNotFound
 
-_C = interactions.c
+_C = inbox_requests.c
 
 
 class InteractionKind(StrEnum):
     """How the operator is asked."""
 
-    ASK = "ask"
-    FORM = "form"
-    CHECKPOINT = "checkpoint"
+    ASK = RequestKind.QUESTION.value
+    FORM = RequestKind.FORM.value
+    CHECKPOINT = RequestKind.CHECKPOINT.value
 
 
 class InteractionStatus(StrEnum):
     """Whether the operator has answered. `withdrawn`: nobody wants an answer any more."""
 
-    PENDING = "pending"
-    ANSWERED = "answered"
-    WITHDRAWN = "withdrawn"
+    PENDING = RequestState.PENDING.value
+    ANSWERED = RequestState.ANSWERED.value
+    WITHDRAWN = RequestState.WITHDRAWN.value
 
 
 @dataclass(frozen=True, slots=True)
-class InteractionDraft:
-    """A question on its way to the operator."""
+class InteractionRecord:
+    """One question and, once there is one, its answer."""
 
     request_id: str
     project_id: str
@@ -50,12 +59,6 @@ class InteractionDraft:
     caller: str
     kind: InteractionKind
     payload: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionRecord(InteractionDraft):
-    """One question and, once there is one, its answer."""
-
     status: InteractionStatus
     answer: JsonObject | None
     answered_by: str | None
@@ -64,151 +67,105 @@ class InteractionRecord(InteractionDraft):
     delivered_at_ms: int | None
 
 
-_INTERACTIONS = RecordTable(
-    interactions,
-    InteractionRecord,
-    json_columns=("payload", "answer"),
-    reads={"kind": InteractionKind, "status": InteractionStatus},
-)
-_UNDELIVERED = (_C.status != InteractionStatus.PENDING.value, _C.delivered_at_ms.is_(None))
+_QUESTIONS = _C.kind.in_([one.value for one in InteractionKind])
+_UNDELIVERED = (_QUESTIONS, _C.state != RequestState.PENDING.value, _C.taken_at_ms.is_(None))
 
 
-class InteractionRows:
-    """The interactions of all projects; at most one is pending per session."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-
-    async def open(self, draft: InteractionDraft) -> InteractionRecord:
-        """Store a question and let its session wait for the answer, in one unit.
-
-        Raises:
-            KagedError: `interaction_pending`; the session waits for another answer.
-        """
-        now_ms = self._clock.now_ms()
-        made = InteractionRecord(
-            draft.request_id, draft.project_id, draft.session_id, draft.run_id, draft.caller,
-            draft.kind, draft.payload, InteractionStatus.PENDING, None, None, now_ms, None, None,
-        )  # fmt: skip
-
-        def work(conn: Connection) -> None:
-            ensure_session(conn, made.session_id, made.project_id, SessionKind.PRIMARY, now_ms)
-            waiting = _pending_of(conn, made.session_id)
-            if waiting is not None:
-                raise KagedError(
-                    "This session waits for the operator already.",
-                    code="interaction_pending",
-                    fix="wait for the answer to what was asked first",
-                    request_id=waiting,
-                )
-            _INTERACTIONS.insert(conn, made)
-            place = "" if made.kind is InteractionKind.CHECKPOINT else "interaction:"
-            detail = f"{place}{made.kind}:{made.request_id}"
-            set_session_status(conn, made.session_id, SessionStatus.CHECKPOINT, detail, now_ms)
-
-        await self._database.write(work)
-        return made
-
-    async def close(
-        self,
-        project_id: str,
-        request_id: str,
-        status: InteractionStatus,
-        answer: JsonObject | None,
-        by: str,
-    ) -> InteractionRecord:
-        """Store the answer, or that none is wanted; the session may go on.
-
-        Raises:
-            InteractionNotFound: there is no such question.
-            KagedError: `interaction_closed`; it has been answered or withdrawn.
-        """
-        now_ms = self._clock.now_ms()
-
-        def work(conn: Connection) -> InteractionRecord:
-            found = _one(conn, project_id, request_id)
-            require_open(found)
-            closed = replace(
-                found, status=status, answer=answer, answered_by=by, answered_at_ms=now_ms
-            )
-            _INTERACTIONS.put(conn, closed)
-            set_session_status(conn, found.session_id, SessionStatus.IDLE, None, now_ms)
-            return closed
-
-        return await self._database.write(work)
+class InteractionRows(RowRepository):
+    """The questions of all projects; at most one is pending per session."""
 
     async def mark_delivered(self, request_id: str) -> None:
         """Note that the agent got the answer."""
-        now_ms = self._clock.now_ms()
+        wanted = update(inbox_requests).where(_C.id == request_id, _C.taken_at_ms.is_(None))
+        await self._execute(wanted.values(taken_at_ms=self._clock.now_ms()))
 
-        def work(conn: Connection) -> None:
-            conn.execute(
-                update(interactions)
-                .where(_C.request_id == request_id, _C.delivered_at_ms.is_(None))
-                .values(delivered_at_ms=now_ms)
+    async def get(
+        self, project_id: str, request_id: str, actor: Actor | None = None
+    ) -> InteractionRecord:
+        """Return a question of a project that an actor may answer. Raises InteractionNotFound."""
+        own = (_C.id == request_id, _C.project_id == project_id, _QUESTIONS, answerable(actor))
+        found = await self._first(REQUESTS, *own)
+        if found is None:
+            raise InteractionNotFound(
+                f"There is no question {request_id} in this project.",
+                fix="list what is pending",
+                request_id=request_id,
             )
-
-        await self._database.write(work)
-
-    async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Return a question of a project. Raises InteractionNotFound."""
-        return await self._database.read(lambda conn: _one(conn, project_id, request_id))
+        return interaction_of(found)
 
     async def pending_of(self, session_id: str) -> str | None:
         """Return what a session waits for; None when it waits for nothing."""
-        return await self._database.read(lambda conn: _pending_of(conn, session_id))
+        wanted = select(_C.id).where(
+            _C.slot == session_slot(session_id), _C.state == RequestState.PENDING.value
+        )
+        return await self._scalar(wanted)
 
     async def undelivered(self, session_id: str) -> Sequence[InteractionRecord]:
         """Return the answers that a session's agent has not got yet, oldest first."""
-        wanted = _INTERACTIONS.select(_C.session_id == session_id, *_UNDELIVERED)
-        oldest_first = wanted.order_by(_C.answered_at_ms, _C.request_id)
-        return await self._database.read(lambda conn: _INTERACTIONS.all(conn, oldest_first))
+        return await self._oldest_first(_C.chat_id == session_id, *_UNDELIVERED)
 
     async def all_undelivered(self) -> Sequence[InteractionRecord]:
         """Return, of every session, the answers not yet delivered to its agent, oldest first."""
-        wanted = _INTERACTIONS.select(*_UNDELIVERED)
-        oldest_first = wanted.order_by(_C.answered_at_ms, _C.request_id)
-        return await self._database.read(lambda conn: _INTERACTIONS.all(conn, oldest_first))
+        return await self._oldest_first(*_UNDELIVERED)
 
     async def page(
-        self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
+        self,
+        project_id: str,
+        status: InteractionStatus | None,
+        limit: int,
+        offset: int,
+        actor: Actor | None = None,
     ) -> tuple[Sequence[InteractionRecord], int]:
-        """Return some questions of a project, newest first, and how many there are in all."""
-        conditions = [_C.project_id == project_id]
+        """Return some questions that an actor may answer, newest first, and how many there are."""
+        conditions = [_C.project_id == project_id, _QUESTIONS, answerable(actor)]
         if status is not None:
-            conditions.append(_C.status == status.value)
-        newest_first = (_C.created_at_ms.desc(), _C.request_id.desc())
-        return await self._database.read(
-            lambda conn: _INTERACTIONS.page(conn, conditions, newest_first, limit, offset)
-        )
+            conditions.append(_C.state == status.value)
+        newest_first = (_C.created_at_ms.desc(), _C.id.desc())
+        found, total = await self._page(REQUESTS, conditions, newest_first, limit, offset)
+        return [interaction_of(one) for one in found], total
+
+    async def _oldest_first(self, *where: Any) -> Sequence[InteractionRecord]:
+        wanted = REQUESTS.select(*where).order_by(_C.answered_at_ms, _C.id)
+        return [interaction_of(one) for one in await self._all(REQUESTS, wanted)]
 
 
-def require_open(record: InteractionRecord) -> None:
-    """Raise `interaction_closed` if a question has its answer already."""
-    if record.status is not InteractionStatus.PENDING:
-        raise KagedError(
-            f"This was already {record.status}.",
-            code="interaction_closed",
-            fix="look at what else is pending",
-            request_id=record.request_id,
-            status=record.status.value,
-        )
+def session_slot(session_id: str) -> str:
+    """Return the slot in which the one question of a session waits."""
+    return f"session:{session_id}"
 
 
-def _pending_of(conn: Connection, session_id: str) -> str | None:
-    wanted = select(_C.request_id).where(
-        _C.session_id == session_id, _C.status == InteractionStatus.PENDING.value
+def questions_of(session_id: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for every question that a session's agents have asked."""
+    return (_C.chat_id == session_id, _QUESTIONS)
+
+
+def pause_session(project_id: str, session_id: str, kind: InteractionKind, request: str) -> Along:
+    """Return what is written with a question: its session waits for the answer."""
+    place = "" if kind is InteractionKind.CHECKPOINT else "interaction:"
+
+    def pause(conn: Connection, now_ms: int) -> None:
+        ensure_session(conn, session_id, project_id, SessionKind.PRIMARY, now_ms)
+        detail = f"{place}{kind}:{request}"
+        set_session_status(conn, session_id, SessionStatus.CHECKPOINT, detail, now_ms)
+
+    return pause
+
+
+def release_session(session_id: str) -> Along:
+    """Return what is written with an answer: its session may go on."""
+    return lambda conn, now_ms: set_session_status(
+        conn, session_id, SessionStatus.IDLE, None, now_ms
     )
-    return conn.execute(wanted).scalar()
 
 
-def _one(conn: Connection, project_id: str, request_id: str) -> InteractionRecord:
-    found = _INTERACTIONS.first(conn, _C.request_id == request_id, _C.project_id == project_id)
-    if found is None:
-        raise InteractionNotFound(
-            f"There is no question {request_id} in this project.",
-            fix="list what is pending",
-            request_id=request_id,
-        )
-    return found
+def interaction_of(request: InboxRequest) -> InteractionRecord:
+    """Return a request of the inbox as the question that it is."""
+    facts = cast("dict[str, Any]", request.subject)
+    assert request.project_id is not None
+    assert request.chat_id is not None
+    return InteractionRecord(
+        request.id, request.project_id, request.chat_id, facts["run_id"], facts["caller"],
+        InteractionKind(request.kind.value), facts["payload"],
+        InteractionStatus(request.state.value), request.answer, request.answered_by,
+        request.created_at_ms, request.answered_at_ms, request.taken_at_ms,
+    )  # fmt: skip

@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
-from kaged.base import Clock, Ids, JsonObject
-from kaged.store.database import Database
+from kaged.base import JsonObject
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import issue_updates, issues
 from kaged.store.text_query import TextQuery
 from kaged.store.work_errors import IssueNotFound
@@ -108,13 +108,8 @@ _ISSUES = RecordTable(issues, IssueRecord)
 _UPDATES = RecordTable(issue_updates, IssueUpdate, json_columns=("metadata",))
 
 
-class IssueRows:
+class IssueRows(RowRepository):
     """The issues of all projects. Numbers count from 1 in each of them."""
-
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
     async def create(
         self, project_id: str, title: str, body: str, status: str, created_by: str
@@ -147,9 +142,7 @@ class IssueRows:
         if wanted.search is not None:
             conditions.append(self._database.backend.text_match(_C.seq, wanted.search))
         last_changed_first = (_C.touched.desc(), _C.number.desc())
-        return await self._database.read(
-            lambda conn: _ISSUES.page(conn, conditions, last_changed_first, limit, offset)
-        )
+        return await self._page(_ISSUES, conditions, last_changed_first, limit, offset)
 
     async def get(self, project_id: str, number: int) -> IssueDetail:
         """Return one issue with its updates. Raises IssueNotFound."""
@@ -166,8 +159,7 @@ class IssueRows:
 
     async def number_of(self, issue_id: str) -> int | None:
         """Return the number of an issue by its id."""
-        wanted = select(_C.number).where(_C.id == issue_id)
-        return await self._database.read(lambda conn: conn.execute(wanted).scalar())
+        return await self._scalar(select(_C.number).where(_C.id == issue_id))
 
     async def change(self, project_id: str, number: int, plan: Plan) -> Changed:
         """Change an issue as `plan` says, all of it or, if the plan raises, nothing.

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, select
 
-from kaged.base import Clock
 from kaged.store.backends.sqlite_faults import open_fault
-from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
+from kaged.store.backends.sqlite_guard import SqlGuard, Verb, verb_of
 from kaged.store.backends.sqlite_guest import GuestConnection
 from kaged.store.backends.sqlite_plugin_names import (
     NameChange,
@@ -58,7 +57,7 @@ class _Guest:
 
     plugin: str
     owned: set[str]
-    guard: Guard
+    guard: SqlGuard
     reader: GuestReader
     writer: GuestConnection | None = None
 
@@ -66,9 +65,9 @@ class _Guest:
 class PluginTables:
     """The tables of all plugins. Names and statements in here are physical ones, folded."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._clock = clock
+        self._clock = database.clock
         self._plugin_names = PluginNameRegistry()
         self._guests: dict[str, _Guest] = {}
         self._loaded = False
@@ -243,7 +242,7 @@ class PluginTables:
 
     def _drop(self, plugin: str) -> list[str]:
         names = self._names_of(plugin)
-        conn = self._connect(GuestConnection.writing, Guard("", frozenset()))
+        conn = self._connect(GuestConnection.writing, SqlGuard("", frozenset()))
         try:
             conn.host("PRAGMA foreign_keys=OFF")  # only its own tables refer to its tables
             with conn.transaction():
@@ -279,13 +278,13 @@ class PluginTables:
         owned = self._plugin_names.owned(plugin)
 
         def connect() -> GuestConnection:
-            return self._connect(GuestConnection.reading, Guard(prefix, owned))
+            return self._connect(GuestConnection.reading, SqlGuard(prefix, owned))
 
-        made = _Guest(plugin, owned, Guard(prefix, owned), GuestReader(plugin, connect))
+        made = _Guest(plugin, owned, SqlGuard(prefix, owned), GuestReader(plugin, connect))
         self._guests[plugin] = made
         return made
 
-    def _connect(self, how: Callable[..., GuestConnection], guard: Guard) -> GuestConnection:
+    def _connect(self, how: Callable[..., GuestConnection], guard: SqlGuard) -> GuestConnection:
         backend = self._database.backend
         try:
             return how(backend, guard, self._clock)

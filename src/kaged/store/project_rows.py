@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, delete, update
 
-from kaged.base import Clock, Ids
-from kaged.store.database import Database
+from kaged.base import JsonObject
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import projects
 
 _C = projects.c
+MAX_NAME_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectRecord:
-    """One project that was loaded at some time. `root` is the absolute path of its folder."""
+    """One project that was loaded at some time. `root` is the absolute path of its folder.
+
+    `agreed` is the ask that the operator last agreed to.
+    """
 
     id: str
     root: str
@@ -26,18 +31,15 @@ class ProjectRecord:
     trusted_at_ms: int | None
     created_at_ms: int
     loaded_at_ms: int | None
+    trusted_by: str | None = None
+    agreed: JsonObject | None = None
 
 
-_PROJECTS = RecordTable(projects, ProjectRecord)
+_PROJECTS = RecordTable(projects, ProjectRecord, json_columns=("agreed",))
 
 
-class ProjectRows:
+class ProjectRows(RowRepository):
     """The known projects. A project is found by its root; its id stays the same for good."""
-
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
     async def upsert(self, root: str, slug: str, name: str) -> ProjectRecord:
         """Remember that the project at this root was loaded now; a new one is not trusted."""
@@ -58,39 +60,49 @@ class ProjectRows:
 
     async def get(self, project_id: str) -> ProjectRecord | None:
         """Return a project by its id."""
-        return await self._database.read(lambda conn: _PROJECTS.first(conn, _C.id == project_id))
+        return await self._first(_PROJECTS, _C.id == project_id)
 
     async def list(self) -> tuple[ProjectRecord, ...]:
         """Return all projects, in the order in which they were first loaded."""
-        wanted = _PROJECTS.select().order_by(_C.id)
-        return await self._database.read(lambda conn: tuple(_PROJECTS.all(conn, wanted)))
+        return tuple(await self._all(_PROJECTS, _PROJECTS.select().order_by(_C.id)))
 
-    async def set_trusted(self, project_id: str, *, trusted: bool) -> ProjectRecord | None:
-        """Note that the operator trusts the project, or no longer does; None if it is unknown."""
-        at_ms = self._clock.now_ms() if trusted else None
+    async def agree(self, project_id: str, ask: JsonObject, by: str) -> ProjectRecord | None:
+        """Note that the operator agreed to what a project asks for; None if it is unknown."""
 
-        def work(conn: Connection) -> ProjectRecord | None:
-            conn.execute(
-                update(projects)
-                .where(_C.id == project_id)
-                .values(trusted=trusted, trusted_at_ms=at_ms)
+        def change(known: ProjectRecord) -> ProjectRecord:
+            now_ms = self._clock.now_ms()
+            by_name = by[:MAX_NAME_CHARS]
+            return replace(
+                known, trusted=True, trusted_at_ms=now_ms, trusted_by=by_name, agreed=ask
             )
-            return _PROJECTS.first(conn, _C.id == project_id)
+
+        return await self._change(project_id, change)
+
+    async def withdraw(self, project_id: str) -> ProjectRecord | None:
+        """Forget what the operator agreed to for a project; None if it is unknown."""
+
+        def change(known: ProjectRecord) -> ProjectRecord:
+            return replace(known, trusted=False, trusted_at_ms=None, trusted_by=None, agreed=None)
+
+        return await self._change(project_id, change)
+
+    async def _change(
+        self, project_id: str, change: Callable[[ProjectRecord], ProjectRecord]
+    ) -> ProjectRecord | None:
+        def work(conn: Connection) -> ProjectRecord | None:
+            known = _PROJECTS.first(conn, _C.id == project_id)
+            if known is None:
+                return None
+            changed = change(known)
+            _PROJECTS.put(conn, changed)
+            return changed
 
         return await self._database.write(work)
 
     async def mark_unloaded(self, project_id: str) -> None:
         """Note that the project is not loaded any more; its id and the trust in it stay."""
-
-        def work(conn: Connection) -> None:
-            conn.execute(update(projects).where(_C.id == project_id).values(loaded_at_ms=None))
-
-        await self._database.write(work)
+        await self._execute(update(projects).where(_C.id == project_id).values(loaded_at_ms=None))
 
     async def remove(self, project_id: str) -> bool:
         """Forget a project; return whether it was known. Its audit rows stay."""
-
-        def work(conn: Connection) -> bool:
-            return conn.execute(delete(projects).where(_C.id == project_id)).rowcount > 0
-
-        return await self._database.write(work)
+        return await self._execute(delete(projects).where(_C.id == project_id)) > 0

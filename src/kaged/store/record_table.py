@@ -19,6 +19,11 @@ Where = Sequence[ColumnElement[bool]]
 """Conditions that must all hold."""
 
 
+def equal(table: Table, values: Mapping[str, object]) -> ColumnElement[bool]:
+    """Return the condition that a row has these values in these columns."""
+    return and_(*(table.c[name] == value for name, value in values.items()))
+
+
 class RecordTable(Generic[R]):
     """Reads rows of `table` into `record`, and writes records as rows.
 
@@ -98,7 +103,7 @@ class RecordTable(Generic[R]):
     def put(self, conn: Connection, record: R) -> None:
         """Write a row in place of the one of the same key; the time of its making stays."""
         values = self.values(record)
-        key = and_(*(column == values[column.name] for column in self.table.primary_key))
+        key = equal(self.table, {one.name: values[one.name] for one in self.table.primary_key})
         kept = {name: value for name, value in values.items() if name != "created_at_ms"}
         if not conn.execute(update(self.table).where(key).values(kept)).rowcount:
             conn.execute(insert(self.table).values(values))

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from sqlalchemy import Connection
 
-from kaged.base import Clock, Ids, JsonObject, JsonValue
-from kaged.store.database import Database
+from kaged.base import JsonObject, JsonValue
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import workflow_runs
 from kaged.store.session_rows import (
     SessionKind,
@@ -67,13 +67,8 @@ _RUNS = RecordTable(
 )
 
 
-class RunRows:
+class RunRows(RowRepository):
     """The runs of all projects."""
-
-    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
-        self._database = database
-        self._clock = clock
-        self._ids = ids
 
     async def create(self, draft: RunDraft) -> RunRecord:
         """Store a run that begins now, with its session."""
@@ -123,14 +118,12 @@ class RunRows:
     ) -> tuple[Sequence[RunRecord], int]:
         """Return some runs of a project, newest first, and how many there are in all."""
         own = [_C.project_id == project_id]
-        return await self._database.read(
-            lambda conn: _RUNS.page(conn, own, [_C.run_id.desc()], limit, offset)
-        )
+        return await self._page(_RUNS, own, [_C.run_id.desc()], limit, offset)
 
     async def running(self) -> Sequence[RunRecord]:
         """Return the runs that have not ended, oldest first."""
         wanted = _RUNS.select(_C.status == RunStatus.RUNNING.value).order_by(_C.run_id)
-        return await self._database.read(lambda conn: _RUNS.all(conn, wanted))
+        return await self._all(_RUNS, wanted)
 
 
 def _one(conn: Connection, run_id: str, project_id: str | None = None) -> RunRecord:

@@ -13,24 +13,35 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    text,
 )
+from sqlalchemy.schema import SchemaItem
 
 # SQLite gives its fast integer key only to a column of type INTEGER.
 BIG = BigInteger().with_variant(Integer, "sqlite")
 
 metadata = MetaData()
 
-schema_versions = Table(
+
+def _table(name: str, *parts: SchemaItem) -> Table:
+    return Table(name, metadata, *parts)
+
+
+def _index(name: str, *columns: str, unique: bool = False, where: str | None = None) -> Index:
+    # Partial on SQLite only: naming the other dialect here would load all of it at every start.
+    partial = None if where is None else text(where)
+    return Index(name, *columns, unique=unique, sqlite_where=partial)
+
+
+schema_versions = _table(
     "kaged_schema",
-    metadata,
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("name", String(100), nullable=False),
     Column("applied_at_ms", BIG, nullable=False),
 )
 
-projects = Table(
+projects = _table(
     "projects",
-    metadata,
     Column("id", String(64), primary_key=True),
     Column("root", Text, nullable=False, unique=True),
     Column("slug", String(200), nullable=False),
@@ -39,11 +50,12 @@ projects = Table(
     Column("trusted_at_ms", BIG),
     Column("created_at_ms", BIG, nullable=False),
     Column("loaded_at_ms", BIG),
+    Column("trusted_by", String(200)),
+    Column("agreed", Text),
 )
 
-audit_events = Table(
+audit_events = _table(
     "audit_events",
-    metadata,
     Column("seq", BIG, primary_key=True, autoincrement=False),
     Column("id", String(26), nullable=False),
     Column("ts_ms", BIG, nullable=False),
@@ -53,25 +65,14 @@ audit_events = Table(
     Column("data", Text, nullable=False),
     Column("prev_hash", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
-)
-Index("audit_events_name", audit_events.c.name, audit_events.c.seq)
-Index("audit_events_time", audit_events.c.ts_ms)
-# Partial on SQLite only: naming the other dialect here would load all of it at every start.
-Index(
-    "audit_events_project",
-    audit_events.c.project_id,
-    audit_events.c.seq,
-    sqlite_where=audit_events.c.project_id.is_not(None),
-)
-Index(
-    "audit_events_request",
-    audit_events.c.request_id,
-    sqlite_where=audit_events.c.request_id.is_not(None),
+    _index("audit_events_name", "name", "seq"),
+    _index("audit_events_time", "ts_ms"),
+    _index("audit_events_project", "project_id", "seq", where="project_id IS NOT NULL"),
+    _index("audit_events_request", "request_id", where="request_id IS NOT NULL"),
 )
 
-audit_anchor = Table(
+audit_anchor = _table(
     "audit_anchor",
-    metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
     Column("seq", BIG, nullable=False),
     Column("hash", String(64), nullable=False),
@@ -80,28 +81,25 @@ audit_anchor = Table(
     Column("mac", String(64), nullable=False),
 )
 
-plugin_names = Table(
+plugin_names = _table(
     "kaged_plugin_names",
-    metadata,
     Column("physical", Text, primary_key=True),  # in lower case: names differ by more than case
     Column("plugin", String(64), nullable=False),
     Column("plain", Text, nullable=False),
     Column("kind", String(16), nullable=False),
     Column("created_at_ms", BIG, nullable=False),
+    _index("kaged_plugin_names_plugin", "plugin"),
 )
-Index("kaged_plugin_names_plugin", plugin_names.c.plugin)
 
-plugin_usage = Table(
+plugin_usage = _table(
     "kaged_plugin_usage",
-    metadata,
     Column("plugin", String(64), primary_key=True),
     Column("bytes", BIG, nullable=False),
 )
 
 # What a project works on. Columns that end in `_at` are whole Unix seconds, as agents see them.
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
     Column("id", String(120), primary_key=True),
     Column("project_id", String(64), nullable=False),
     Column("kind", String(16), nullable=False),
@@ -121,17 +119,15 @@ sessions = Table(
     Column("head_entry", String(26)),  # its last entry; null before the header
     Column("head_position", BIG, nullable=False),  # -1 before the header, which is 0
     Column("deleted_at_ms", BIG),  # gone for everybody; kept while forks share its entries
-)
-Index("sessions_project", sessions.c.project_id, sessions.c.created_at_ms)
-Index(
-    "sessions_base",
-    sessions.c.base_session,
-    sqlite_where=sessions.c.base_session.is_not(None),
+    Column("owner", Text),  # null: the operator
+    Column("chat_id", Text),  # where its owner began it
+    Column("audience", String(16), nullable=False),
+    _index("sessions_project", "project_id", "created_at_ms"),
+    _index("sessions_base", "base_session", where="base_session IS NOT NULL"),
 )
 
-issues = Table(
+issues = _table(
     "issues",
-    metadata,
     Column("seq", BIG, primary_key=True),  # what the full-text index points to
     Column("id", String(26), nullable=False),
     Column("project_id", String(64), nullable=False),
@@ -147,14 +143,13 @@ issues = Table(
     Column("resolved_at", BIG),
     Column("resolved_by", Text),
     Column("touched", BIG, nullable=False),  # counts changes of the project: the last is on top
+    _index("issues_id", "id", unique=True),
+    _index("issues_number", "project_id", "number", unique=True),
+    _index("issues_touched", "project_id", "touched"),
 )
-Index("issues_id", issues.c.id, unique=True)
-Index("issues_number", issues.c.project_id, issues.c.number, unique=True)
-Index("issues_touched", issues.c.project_id, issues.c.touched)
 
-issue_updates = Table(
+issue_updates = _table(
     "issue_updates",
-    metadata,
     Column("seq", BIG, primary_key=True),
     Column("id", String(26), nullable=False),
     Column("issue_id", String(26), nullable=False),
@@ -164,13 +159,12 @@ issue_updates = Table(
     Column("metadata", Text),
     Column("visibility", String(16), nullable=False),
     Column("created_at", BIG, nullable=False),
+    _index("issue_updates_id", "id", unique=True),
+    _index("issue_updates_issue", "issue_id", "seq"),
 )
-Index("issue_updates_id", issue_updates.c.id, unique=True)
-Index("issue_updates_issue", issue_updates.c.issue_id, issue_updates.c.seq)
 
-issue_todos = Table(
+issue_todos = _table(
     "issue_todos",
-    metadata,
     Column("id", String(26), primary_key=True),
     Column("issue_id", String(26), nullable=False),
     Column("content", Text, nullable=False),
@@ -183,18 +177,13 @@ issue_todos = Table(
     Column("created_at", BIG, nullable=False),
     Column("updated_at", BIG, nullable=False),
     Column("completed_at", BIG),
-)
-Index("issue_todos_issue", issue_todos.c.issue_id, issue_todos.c.position)
-Index(
-    "issue_todos_started",
-    issue_todos.c.issue_id,
-    unique=True,  # at most one is in progress, whoever writes
-    sqlite_where=issue_todos.c.status == "in_progress",
+    _index("issue_todos_issue", "issue_id", "position"),
+    # At most one is in progress, whoever writes
+    _index("issue_todos_started", "issue_id", unique=True, where="status = 'in_progress'"),
 )
 
-workflow_runs = Table(
+workflow_runs = _table(
     "workflow_runs",
-    metadata,
     Column("run_id", String(26), primary_key=True),  # the id of its session, too
     Column("project_id", String(64), nullable=False),
     Column("workflow_name", Text, nullable=False),
@@ -207,44 +196,45 @@ workflow_runs = Table(
     Column("completed_at_ms", BIG),
     Column("error", Text),
     Column("result", Text),
-)
-Index("workflow_runs_project", workflow_runs.c.project_id, workflow_runs.c.run_id)
-Index(
-    "workflow_runs_running",
-    workflow_runs.c.run_id,
-    sqlite_where=workflow_runs.c.status == "running",
+    _index("workflow_runs_project", "project_id", "run_id"),
+    _index("workflow_runs_running", "run_id", where="status = 'running'"),
 )
 
-interactions = Table(
-    "interactions",
-    metadata,
-    Column("request_id", String(120), primary_key=True),
-    Column("project_id", String(64), nullable=False),
-    Column("session_id", String(120), nullable=False),
-    Column("run_id", String(120), nullable=False),
-    Column("caller", Text, nullable=False),
-    Column("kind", String(16), nullable=False),
-    Column("payload", Text, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("answer", Text),
+# What waits for a person, of every kind.
+inbox_requests = _table(
+    "inbox_requests",
+    Column("id", String(120), primary_key=True),
+    Column("kind", String(24), nullable=False),
+    Column("title", Text, nullable=False),
+    Column("details", Text, nullable=False),  # a JSON list
+    Column("choices", Text, nullable=False),  # a JSON list
+    Column("answer_schema", Text),  # a JSON object
+    Column("subject", Text, nullable=False),  # a JSON object: the facts of the kind
+    Column("owner", Text),  # null: the operator
+    Column("project_id", String(64)),
+    Column("chat_id", String(200)),
+    Column("slot", Text),  # one request waits in it at a time
+    Column("digest", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("answer", Text),  # a JSON object
     Column("answered_by", Text),
     Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG),
     Column("answered_at_ms", BIG),
-    Column("delivered_at_ms", BIG),
-)
-Index("interactions_project", interactions.c.project_id, interactions.c.created_at_ms)
-Index(
-    "interactions_pending",
-    interactions.c.session_id,
-    unique=True,  # one question at a time per session
-    sqlite_where=interactions.c.status == "pending",
+    Column("taken_at_ms", BIG),  # when the asker got the answer
+    Column("asked_in", Text),  # the chat of a person's that may answer; null: any of theirs
+    _index("inbox_requests_project", "project_id", "created_at_ms"),
+    _index("inbox_requests_state", "state", "created_at_ms"),
+    _index("inbox_requests_chat", "chat_id", "state"),
+    _index("inbox_requests_owner", "owner", "kind"),
+    _index("inbox_requests_expiry", "expires_at_ms", where="expires_at_ms IS NOT NULL"),
+    _index("inbox_requests_slot", "slot", unique=True, where="state = 'pending'"),
 )
 
 # The sessions. An entry is never changed: what a compaction took out of the window is
 # marked beside it, so that a fork from before still sees it.
-entries = Table(
+entries = _table(
     "entries",
-    metadata,
     Column("seq", BIG, primary_key=True),  # what the full-text index points to
     Column("session_id", String(120), nullable=False),
     Column("position", BIG, nullable=False),
@@ -255,30 +245,27 @@ entries = Table(
     Column("run_id", String(120)),
     Column("ts_ms", BIG, nullable=False),
     Column("content", Text, nullable=False),
+    _index("entries_position", "session_id", "position", unique=True),
+    _index("entries_id", "session_id", "id", unique=True),
 )
-Index("entries_position", entries.c.session_id, entries.c.position, unique=True)
-Index("entries_id", entries.c.session_id, entries.c.id, unique=True)
 
-entry_marks = Table(
+entry_marks = _table(
     "entry_marks",
-    metadata,
     Column("session_id", String(120), primary_key=True),
     Column("entry_id", String(26), primary_key=True),
     Column("superseded_by", String(26), nullable=False),
     Column("position", BIG, nullable=False),  # of the compaction
 )
 
-current_sessions = Table(
+current_sessions = _table(
     "current_sessions",
-    metadata,
     Column("project_id", String(64), primary_key=True),
     Column("session_id", String(120), nullable=False),
     Column("updated_at_ms", BIG, nullable=False),
 )
 
-agent_runs = Table(
+agent_runs = _table(
     "agent_runs",
-    metadata,
     Column("id", String(120), primary_key=True),
     Column("session_id", String(120), nullable=False),
     Column("project_id", String(64), nullable=False),
@@ -291,18 +278,13 @@ agent_runs = Table(
     Column("error", Text),  # a JSON object
     Column("started_at_ms", BIG, nullable=False),
     Column("ended_at_ms", BIG),
-)
-Index("agent_runs_session", agent_runs.c.session_id, agent_runs.c.started_at_ms)
-Index(
-    "agent_runs_active",
-    agent_runs.c.session_id,
-    unique=True,  # one run at a time per session
-    sqlite_where=agent_runs.c.status == "running",
+    _index("agent_runs_session", "session_id", "started_at_ms"),
+    # One run at a time per session
+    _index("agent_runs_active", "session_id", unique=True, where="status = 'running'"),
 )
 
-tool_calls = Table(
+tool_calls = _table(
     "tool_calls",
-    metadata,
     Column("seq", BIG, primary_key=True),
     Column("request_id", String(120), nullable=False),
     Column("session_id", String(120), nullable=False),
@@ -316,18 +298,13 @@ tool_calls = Table(
     Column("error", Text),
     Column("started_at_ms", BIG, nullable=False),
     Column("finished_at_ms", BIG),
-)
-Index("tool_calls_session", tool_calls.c.session_id, tool_calls.c.seq)
-Index("tool_calls_request", tool_calls.c.request_id)
-Index(
-    "tool_calls_running",
-    tool_calls.c.seq,
-    sqlite_where=tool_calls.c.status == "running",
+    _index("tool_calls_session", "session_id", "seq"),
+    _index("tool_calls_request", "request_id"),
+    _index("tool_calls_running", "seq", where="status = 'running'"),
 )
 
-service_accounts = Table(
+service_accounts = _table(
     "service_accounts",
-    metadata,
     Column("user_id", Text, primary_key=True),
     Column("capability_id", String(140), primary_key=True),
     Column("account_ref", String(128), primary_key=True),
@@ -337,9 +314,8 @@ service_accounts = Table(
     Column("updated_at_ms", BIG, nullable=False),
 )
 
-service_flows = Table(
+service_flows = _table(
     "service_flows",
-    metadata,
     Column("flow_id", String(80), primary_key=True),
     Column("user_id", Text, nullable=False),
     Column("capability_id", String(140), nullable=False),
@@ -352,13 +328,12 @@ service_flows = Table(
     Column("failures", Integer, nullable=False),
     Column("created_at_ms", BIG, nullable=False),
     Column("expires_at_ms", BIG, nullable=False),
+    _index("service_flows_user", "user_id", "expires_at_ms"),
+    _index("service_flows_expiry", "expires_at_ms"),
 )
-Index("service_flows_user", service_flows.c.user_id, service_flows.c.expires_at_ms)
-Index("service_flows_expiry", service_flows.c.expires_at_ms)
 
-service_state = Table(
+service_state = _table(
     "service_state",
-    metadata,
     Column("user_id", Text, primary_key=True),
     Column("capability_id", String(140), primary_key=True),
     Column("chat_id", Text, primary_key=True),  # empty: not of one chat
@@ -367,9 +342,8 @@ service_state = Table(
     Column("updated_at_ms", BIG, nullable=False),
 )
 
-service_calls = Table(
+service_calls = _table(
     "service_calls",
-    metadata,
     Column("user_id", Text, primary_key=True),
     Column("capability_id", String(140), primary_key=True),
     Column("operation", String(128), primary_key=True),
@@ -383,32 +357,11 @@ service_calls = Table(
     Column("error_message", Text),
     Column("created_at_ms", BIG, nullable=False),
     Column("expires_at_ms", BIG, nullable=False),
+    _index("service_calls_expiry", "expires_at_ms"),
 )
-Index("service_calls_expiry", service_calls.c.expires_at_ms)
 
-service_plans = Table(
-    "service_plans",
-    metadata,
-    Column("plan_id", String(64), primary_key=True),
-    Column("user_id", Text, nullable=False),
-    Column("capability_id", String(140), nullable=False),
-    Column("operation", String(128), nullable=False),
-    Column("account_ref", String(128), nullable=False),
-    Column("input_hash", String(64), nullable=False),
-    Column("thread_id", Text),
-    Column("summary", Text, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("decided_by", Text),
-    Column("created_at_ms", BIG, nullable=False),
-    Column("decided_at_ms", BIG),
-    Column("expires_at_ms", BIG, nullable=False),
-)
-Index("service_plans_user", service_plans.c.user_id, service_plans.c.status)
-Index("service_plans_expiry", service_plans.c.expires_at_ms)
-
-service_vault = Table(
+service_vault = _table(
     "service_vault",
-    metadata,
     Column("user_id", Text, primary_key=True),
     Column("capability_id", String(140), primary_key=True),
     Column("account_ref", String(128), primary_key=True),

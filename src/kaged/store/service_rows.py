@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
-from kaged.base import Clock, JsonObject
-from kaged.store.database import Database
-from kaged.store.record_table import RecordTable
+from kaged.base import JsonObject
+from kaged.store.record_table import RecordTable, equal
+from kaged.store.rows import RowRepository
 from kaged.store.schema import service_accounts, service_flows, service_state
 
 _A = service_accounts.c
 _F = service_flows.c
-_S = service_state.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +51,28 @@ class FlowRow:
     expires_at_ms: int
 
 
+class StateKey(NamedTuple):
+    """One entry that a provider remembers; an empty `chat_id` is what belongs to no chat."""
+
+    user_id: str
+    capability_id: str
+    chat_id: str
+    name: str
+
+
 _ACCOUNTS = RecordTable(service_accounts, AccountRow)
 _FLOWS = RecordTable(service_flows, FlowRow)
 
 
-class ServiceRows:
+class ServiceRows(RowRepository):
     """Who has linked what, and what is being linked."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     # ---- accounts
 
     async def accounts(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
         """Return the accounts of one user with one capability, by name."""
         own = _ACCOUNTS.select(_A.user_id == user_id, _A.capability_id == capability_id)
-        wanted = own.order_by(_A.account_ref)
-        return await self._database.read(lambda conn: tuple(_ACCOUNTS.all(conn, wanted)))
+        return tuple(await self._all(_ACCOUNTS, own.order_by(_A.account_ref)))
 
     async def all_accounts(
         self, *, user_id: str | None, limit: int, offset: int
@@ -78,8 +81,7 @@ class ServiceRows:
         query = _ACCOUNTS.select().order_by(_A.user_id, _A.capability_id, _A.account_ref)
         if user_id is not None:
             query = query.where(_A.user_id == user_id)
-        page = query.limit(limit).offset(offset)
-        return await self._database.read(lambda conn: tuple(_ACCOUNTS.all(conn, page)))
+        return tuple(await self._all(_ACCOUNTS, query.limit(limit).offset(offset)))
 
     async def link(self, account: AccountRow, flow_id: str) -> None:
         """Link an account and end its flow, both or neither."""
@@ -95,21 +97,18 @@ class ServiceRows:
         wanted = and_(
             _A.user_id == user_id, _A.capability_id == capability_id, _A.account_ref == account_ref
         )
-        return await self._database.write(
-            lambda conn: conn.execute(delete(service_accounts).where(wanted)).rowcount > 0
-        )
+        return await self._execute(delete(service_accounts).where(wanted)) > 0
 
     # ---- flows
 
     async def flow(self, flow_id: str) -> FlowRow | None:
         """Return one flow, expired or not."""
-        return await self._database.read(lambda conn: _FLOWS.first(conn, _F.flow_id == flow_id))
+        return await self._first(_FLOWS, _F.flow_id == flow_id)
 
     async def pending_flows(self, user_id: str) -> tuple[FlowRow, ...]:
         """Return the unexpired flows of one user, the latest expiry first."""
         own = _FLOWS.select(_F.user_id == user_id, _F.expires_at_ms > self._clock.now_ms())
-        wanted = own.order_by(_F.expires_at_ms.desc(), _F.flow_id)
-        return await self._database.read(lambda conn: tuple(_FLOWS.all(conn, wanted)))
+        return tuple(await self._all(_FLOWS, own.order_by(_F.expires_at_ms.desc(), _F.flow_id)))
 
     async def add_flow(self, flow: FlowRow, limit: int) -> bool:
         """Keep a flow; False, and nothing kept, when so many are pending already."""
@@ -126,95 +125,54 @@ class ServiceRows:
 
     async def fail_flow(self, flow_id: str, limit: int) -> None:
         """Count a failed completion; the flow ends with the last one that is allowed."""
+        own = _F.flow_id == flow_id
 
         def work(conn: Connection) -> None:
-            changed = update(service_flows).where(_F.flow_id == flow_id)
-            conn.execute(changed.values(failures=_F.failures + 1))
-            conn.execute(
-                delete(service_flows).where(and_(_F.flow_id == flow_id, _F.failures >= limit))
-            )
+            conn.execute(update(service_flows).where(own).values(failures=_F.failures + 1))
+            conn.execute(delete(service_flows).where(own, _F.failures >= limit))
 
         await self._database.write(work)
 
     async def end_flow(self, flow_id: str) -> None:
         """Forget a flow."""
-        await self._database.write(
-            lambda conn: conn.execute(delete(service_flows).where(_F.flow_id == flow_id))
-        )
+        await self._execute(delete(service_flows).where(_F.flow_id == flow_id))
 
     async def reseal_flow(self, flow_id: str, sealed: bytes) -> None:
         """Replace the secrets of a flow."""
-        await self._database.write(
-            lambda conn: conn.execute(
-                update(service_flows).where(_F.flow_id == flow_id).values(sealed=sealed)
-            )
-        )
+        own = update(service_flows).where(_F.flow_id == flow_id)
+        await self._execute(own.values(sealed=sealed))
 
     async def all_flows(self) -> tuple[FlowRow, ...]:
         """Return every flow, for a change of the key."""
-        return await self._database.read(lambda conn: tuple(_FLOWS.all(conn, _FLOWS.select())))
+        return tuple(await self._all(_FLOWS, _FLOWS.select()))
 
     # ---- what providers remember
 
-    async def state(
-        self, user_id: str, capability_id: str, chat_id: str, name: str
-    ) -> JsonObject | None:
-        """Return one entry; an empty `chat_id` is what belongs to no chat."""
-        wanted = _state_key(user_id, capability_id, chat_id, name)
+    async def state(self, key: StateKey) -> JsonObject | None:
+        """Return one entry."""
+        text = await self._scalar(select(service_state.c.value).where(_is(key)))
+        return None if text is None else json.loads(text)
 
-        def work(conn: Connection) -> JsonObject | None:
-            text = conn.execute(select(_S.value).where(wanted)).scalar()
-            return None if text is None else json.loads(text)
-
-        return await self._database.read(work)
-
-    async def put_state(
-        self,
-        user_id: str,
-        capability_id: str,
-        chat_id: str,
-        name: str,
-        value: JsonObject,
-        *,
-        limit: int,
-    ) -> bool:
+    async def put_state(self, key: StateKey, value: JsonObject, *, limit: int) -> bool:
         """Write one entry; False, and nothing written, when the scope already has so many."""
-        wanted = _state_key(user_id, capability_id, chat_id, name)
-        values: dict[str, Any] = {
-            "value": json.dumps(value),
-            "updated_at_ms": self._clock.now_ms(),
-        }
+        values = {"value": json.dumps(value), "updated_at_ms": self._clock.now_ms()}
+        scope = equal(service_state, {"user_id": key.user_id, "capability_id": key.capability_id})
 
         def work(conn: Connection) -> bool:
-            if conn.execute(update(service_state).where(wanted).values(values)).rowcount:
+            if conn.execute(update(service_state).where(_is(key)).values(values)).rowcount:
                 return True
-            scope = and_(_S.user_id == user_id, _S.capability_id == capability_id)
             count = conn.execute(select(func.count()).select_from(service_state).where(scope))
             if (count.scalar() or 0) >= limit:
                 return False
-            key = {
-                "user_id": user_id,
-                "capability_id": capability_id,
-                "chat_id": chat_id,
-                "name": name,
-            }
-            conn.execute(insert(service_state).values(**key, **values))
+            conn.execute(insert(service_state).values(**key._asdict(), **values))
             return True
 
         return await self._database.write(work)
 
-    async def delete_state(self, user_id: str, capability_id: str, chat_id: str, name: str) -> bool:
+    async def delete_state(self, key: StateKey) -> bool:
         """Remove one entry; returns whether it was there."""
-        wanted = _state_key(user_id, capability_id, chat_id, name)
-        return await self._database.write(
-            lambda conn: conn.execute(delete(service_state).where(wanted)).rowcount > 0
-        )
+        return await self._execute(delete(service_state).where(_is(key))) > 0
 
 
-def _state_key(user_id: str, capability_id: str, chat_id: str, name: str) -> Any:
-    return and_(
-        _S.user_id == user_id,
-        _S.capability_id == capability_id,
-        _S.chat_id == chat_id,
-        _S.name == name,
-    )
+def _is(key: StateKey) -> ColumnElement[bool]:
+    return equal(service_state, key._asdict())

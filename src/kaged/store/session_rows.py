@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, false, or_, select, true, update
 
-from kaged.base import Clock, KagedError
+from kaged.base import KagedError
+from kaged.kernel.identity import PRIVATE_CHAT, Actor
+from kaged.kernel.ownership import AccessAction, Audience, Ownership, may
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import issues, sessions
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
 
@@ -72,6 +75,14 @@ class SessionRecord:
     head_entry: str | None = None
     head_position: int = -1
     deleted_at_ms: int | None = None
+    owner: str | None = None
+    chat_id: str | None = None
+    audience: str = Audience.OPERATOR.value
+
+    @property
+    def ownership(self) -> Ownership:
+        """Whose it is."""
+        return Ownership(self.owner, self.chat_id, Audience(self.audience))
 
     @property
     def entry_count(self) -> int:
@@ -82,12 +93,11 @@ class SessionRecord:
 _SESSIONS = RecordTable(sessions, SessionRecord)
 
 
-class SessionRows:
+class SessionRows(RowRepository):
     """The sessions of all projects."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
         self.bindings = 0
         """How often issues were bound and unbound here; who remembers a binding looks at it."""
 
@@ -113,28 +123,45 @@ class SessionRows:
         return await self._database.read(lambda conn: session_by_id(conn, session_id))
 
     async def page(
-        self, project_id: str, kind: SessionKind | None, limit: int, offset: int
+        self,
+        project_id: str,
+        kind: SessionKind | None,
+        limit: int,
+        offset: int,
+        actor: Actor | None = None,
     ) -> tuple[Sequence[SessionRecord], int]:
-        """Return some sessions of a project, last used first, and how many there are in all."""
-        conditions = [_C.project_id == project_id, _C.deleted_at_ms.is_(None)]
+        """Return some sessions that an actor may see, last used first, and how many there are.
+
+        Without an actor the daemon itself asks, and gets all of them.
+        """
+        conditions = [
+            _C.project_id == project_id,
+            _C.deleted_at_ms.is_(None),
+            visible_sessions(actor),
+        ]
         if kind is not None:
             conditions.append(_C.kind == kind.value)
         last_used_first = (_C.updated_at_ms.desc(), _C.id.desc())
-        return await self._database.read(
-            lambda conn: _SESSIONS.page(conn, conditions, last_used_first, limit, offset)
+        return await self._page(_SESSIONS, conditions, last_used_first, limit, offset)
+
+    async def family(
+        self, project_id: str, limit: int, actor: Actor | None = None
+    ) -> Sequence[SessionRecord]:
+        """Return the sessions that an actor may see, oldest first: parents before their forks."""
+        own = _SESSIONS.select(
+            _C.project_id == project_id, _C.deleted_at_ms.is_(None), visible_sessions(actor)
         )
-
-    async def family(self, project_id: str, limit: int) -> Sequence[SessionRecord]:
-        """Return the sessions of a project, oldest first: a parent comes before its forks."""
-        own = _SESSIONS.select(_C.project_id == project_id, _C.deleted_at_ms.is_(None))
         wanted = own.order_by(_C.created_at_ms, _C.id).limit(limit)
-        return await self._database.read(lambda conn: _SESSIONS.all(conn, wanted))
+        return await self._all(_SESSIONS, wanted)
 
-    async def beginning_with(self, project_id: str, prefix: str) -> SessionRecord:
+    async def beginning_with(
+        self, project_id: str, prefix: str, actor: Actor | None = None
+    ) -> SessionRecord:
         """Return the one session of a project whose id begins so; a whole id is no prefix.
 
         Raises:
-            SessionNotFound, KagedError: `session_ambiguous`; there is none, or more than one.
+            SessionNotFound, KagedError: `session_ambiguous`; there is none that the actor may see,
+                or more than one.
         """
 
         def work(conn: Connection) -> SessionRecord:
@@ -142,23 +169,27 @@ class SessionRows:
                 raise session_not_found(prefix[:ID_LIMIT_CHARS])
             exact = conn.execute(select(_C.id).where(_C.id == prefix)).scalar()
             if exact is not None:
-                return require_session(conn, project_id, prefix)
+                found = require_session(conn, project_id, prefix)
+                if actor is not None and not may(actor, AccessAction.SEE, found.ownership):
+                    raise session_not_found(prefix)  # a foreign one and an unknown one look alike
+                return found
             wanted = _SESSIONS.select(
                 _C.project_id == project_id,
                 _C.deleted_at_ms.is_(None),
+                visible_sessions(actor),
                 or_(_begins(prefix), _begins(f"ses_{prefix.upper()}")),
             )
-            found = _SESSIONS.all(conn, wanted.order_by(_C.id).limit(AMBIGUOUS_SHOWN + 1))
-            if not found:
+            several = _SESSIONS.all(conn, wanted.order_by(_C.id).limit(AMBIGUOUS_SHOWN + 1))
+            if not several:
                 raise session_not_found(prefix)
-            if len(found) > 1:
+            if len(several) > 1:
                 raise KagedError(
                     f"Several sessions begin with {prefix!r}.",
                     code="session_ambiguous",
                     fix="give more of the id",
-                    matches=[one.id for one in found[:AMBIGUOUS_SHOWN]],
+                    matches=[one.id for one in several[:AMBIGUOUS_SHOWN]],
                 )
-            return found[0]
+            return several[0]
 
         return await self._database.read(work)
 
@@ -257,6 +288,20 @@ def set_session_status(
         .where(_C.id == session_id)
         .values(status=status.value, detail=detail, updated_at_ms=now_ms)
     )
+
+
+def visible_sessions(actor: Actor | None) -> ColumnElement[bool]:
+    """Return the condition that an actor may see a session: `kernel.ownership.may`, in SQL."""
+    if actor is None or not actor.by_front_end:
+        return true()
+    if not actor.person_id:
+        return false()
+    here = _C.chat_id.is_(None) if actor.chat_id is None else _C.chat_id == actor.chat_id
+    mine = _C.owner == actor.person_id
+    if actor.chat_type != PRIVATE_CHAT:
+        mine = and_(mine, here)
+    shared = and_(here, _C.chat_id.is_not(None), _C.owner != "", _C.audience == Audience.CHAT.value)
+    return or_(mine, shared)
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kaged.base import Clock, Ids
 from kaged.store.audit_rows import AuditRows
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kaged.store.branch_rows import BranchRows
     from kaged.store.entry_rows import EntryRows
     from kaged.store.entry_search import EntrySearch
+    from kaged.store.inbox_rows import InboxRows
     from kaged.store.interaction_rows import InteractionRows
     from kaged.store.issue_rows import IssueRows
     from kaged.store.plugin_tables import PluginTables
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRows
     from kaged.store.todo_rows import TodoRows
     from kaged.store.tool_call_rows import ToolCallRows
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,40 @@ class StoreStatus:
     last_error: str | None
 
 
+class _Repository(Generic[T]):
+    """A repository that is loaded when it is first asked for; `home` is its module and class."""
+
+    def __init__(self, home: str) -> None:
+        self._home = home
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, store: Store, owner: type) -> T:
+        module, _, kind = self._home.partition(":")
+        made: T = getattr(import_module(f"kaged.store.{module}"), kind)(store)
+        store.__dict__[self._name] = made  # where it is found before this from now on
+        return made
+
+
 class Store(Database):
     """Everything that outlives the daemon's process: the database with its repositories.
 
-    `audit`, `projects`, `sessions`, `entries`, `branches`, `agent_runs`, `tool_calls`, `issues`,
-    `todos`, `runs` and `interactions` are the repositories.
+    Of the repositories, only what the daemon needs before it answers is there from the start.
     """
+
+    plugin_tables: _Repository[PluginTables] = _Repository("plugin_tables:PluginTables")
+    sessions: _Repository[SessionRows] = _Repository("session_rows:SessionRows")
+    entries: _Repository[EntryRows] = _Repository("entry_rows:EntryRows")
+    entry_search: _Repository[EntrySearch] = _Repository("entry_search:EntrySearch")
+    branches: _Repository[BranchRows] = _Repository("branch_rows:BranchRows")
+    agent_runs: _Repository[AgentRunRows] = _Repository("agent_run_rows:AgentRunRows")
+    tool_calls: _Repository[ToolCallRows] = _Repository("tool_call_rows:ToolCallRows")
+    issues: _Repository[IssueRows] = _Repository("issue_rows:IssueRows")
+    todos: _Repository[TodoRows] = _Repository("todo_rows:TodoRows")
+    runs: _Repository[RunRows] = _Repository("run_rows:RunRows")
+    inbox: _Repository[InboxRows] = _Repository("inbox_rows:InboxRows")
+    interactions: _Repository[InteractionRows] = _Repository("interaction_rows:InteractionRows")
 
     def __init__(
         self,
@@ -65,93 +96,11 @@ class Store(Database):
         *,
         read_only: bool = False,
     ) -> None:
-        super().__init__(backend, read_only=read_only)
+        super().__init__(backend, clock, ids, read_only=read_only)
         self._version = version
         self.migrated = migrated
         self.audit = AuditRows(self)
-        self.projects = ProjectRows(self, clock, ids)
-        self._clock = clock
-        self._ids = ids
-
-    # The repositories of what is worked on load when they are first asked for: none of them is
-    # needed before the daemon answers.
-
-    @cached_property
-    def plugin_tables(self) -> PluginTables:
-        """The tables of plugins."""
-        from kaged.store.plugin_tables import PluginTables  # noqa: PLC0415 - see above
-
-        return PluginTables(self, self._clock)
-
-    @cached_property
-    def sessions(self) -> SessionRows:
-        """The sessions."""
-        from kaged.store.session_rows import SessionRows  # noqa: PLC0415 - see above
-
-        return SessionRows(self, self._clock)
-
-    @cached_property
-    def entries(self) -> EntryRows:
-        """What was said and done in sessions."""
-        from kaged.store.entry_rows import EntryRows  # noqa: PLC0415 - see above
-
-        return EntryRows(self, self._clock, self._ids)
-
-    @cached_property
-    def entry_search(self) -> EntrySearch:
-        """Search over what was said and done in sessions."""
-        from kaged.store.entry_search import EntrySearch  # noqa: PLC0415 - see above
-
-        return EntrySearch(self)
-
-    @cached_property
-    def branches(self) -> BranchRows:
-        """Sessions as wholes: begun, forked, taken away."""
-        from kaged.store.branch_rows import BranchRows  # noqa: PLC0415 - see above
-
-        return BranchRows(self, self._clock, self._ids, self.entries)
-
-    @cached_property
-    def agent_runs(self) -> AgentRunRows:
-        """The runs of root agents."""
-        from kaged.store.agent_run_rows import AgentRunRows  # noqa: PLC0415 - see above
-
-        return AgentRunRows(self, self._clock, self._ids)
-
-    @cached_property
-    def tool_calls(self) -> ToolCallRows:
-        """The tool calls of sessions."""
-        from kaged.store.tool_call_rows import ToolCallRows  # noqa: PLC0415 - see above
-
-        return ToolCallRows(self)
-
-    @cached_property
-    def issues(self) -> IssueRows:
-        """The issues."""
-        from kaged.store.issue_rows import IssueRows  # noqa: PLC0415 - see above
-
-        return IssueRows(self, self._clock, self._ids)
-
-    @cached_property
-    def todos(self) -> TodoRows:
-        """The todo lists."""
-        from kaged.store.todo_rows import TodoRows  # noqa: PLC0415 - see above
-
-        return TodoRows(self, self._clock)
-
-    @cached_property
-    def runs(self) -> RunRows:
-        """The workflow runs."""
-        from kaged.store.run_rows import RunRows  # noqa: PLC0415 - see above
-
-        return RunRows(self, self._clock, self._ids)
-
-    @cached_property
-    def interactions(self) -> InteractionRows:
-        """The questions to the operator."""
-        from kaged.store.interaction_rows import InteractionRows  # noqa: PLC0415 - see above
-
-        return InteractionRows(self, self._clock)
+        self.projects = ProjectRows(self)
 
     @classmethod
     async def open(

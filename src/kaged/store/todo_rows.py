@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from kaged.base import Clock
-from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import issue_todos
 
 _C = issue_todos.c
@@ -49,12 +48,8 @@ _TODOS = RecordTable(
 )
 
 
-class TodoRows:
+class TodoRows(RowRepository):
     """The todos of all issues. None is ever deleted."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def of(self, issue_id: str) -> tuple[TodoRecord, ...]:
         """Return all todos of an issue in list order, abandoned ones too."""

@@ -9,9 +9,9 @@ from enum import StrEnum
 from sqlalchemy import Connection, bindparam, insert, update
 
 from kaged.base import JsonObject, JsonValue
-from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import tool_calls
 
 _C = tool_calls.c
@@ -74,11 +74,8 @@ class CallChange:
         self.seq: int | None = None
 
 
-class ToolCallRows:
+class ToolCallRows(RowRepository):
     """The tool calls of all sessions, in the order in which they began."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def write(self, changes: Sequence[CallChange]) -> None:
         """Write what is new about these calls, in one unit."""
@@ -96,9 +93,7 @@ class ToolCallRows:
         conditions = [_C.session_id == session_id]
         if run_id is not None:
             conditions.append(_C.run_id == run_id)
-        return await self._database.read(
-            lambda conn: _CALLS.page(conn, conditions, [_C.seq], limit, offset)
-        )
+        return await self._page(_CALLS, conditions, [_C.seq], limit, offset)
 
 
 def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:

@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, select
 
-from kaged.base import Clock
-from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
 from kaged.store.schema import service_vault
 
 _C = service_vault.c
@@ -34,17 +33,12 @@ class VaultRow:
 _VAULT = RecordTable(service_vault, VaultRow)
 
 
-class VaultRows:
+class VaultRows(RowRepository):
     """The credentials of everybody. Every lookup names all three parts of the key."""
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
 
     async def get(self, user_id: str, capability_id: str, account_ref: str) -> VaultRow | None:
         """Return one row."""
-        wanted = _key(user_id, capability_id, account_ref)
-        return await self._database.read(lambda conn: _VAULT.first(conn, wanted))
+        return await self._first(_VAULT, _key(user_id, capability_id, account_ref))
 
     async def put(self, row: VaultRow) -> None:
         """Write one row in place of what was there; the time of its making stays."""
@@ -53,16 +47,7 @@ class VaultRows:
     async def delete(self, user_id: str, capability_id: str, account_ref: str) -> bool:
         """Remove one row; returns whether it was there."""
         wanted = _key(user_id, capability_id, account_ref)
-        return await self._database.write(
-            lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount > 0
-        )
-
-    async def delete_scope(self, user_id: str, capability_id: str) -> int:
-        """Remove all accounts of one user with one capability; returns how many."""
-        wanted = and_(_C.user_id == user_id, _C.capability_id == capability_id)
-        return await self._database.write(
-            lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount
-        )
+        return await self._execute(delete(service_vault).where(wanted)) > 0
 
     async def rewrite(self, change: Callable[[VaultRow], VaultRow | None]) -> int:
         """Let `change` replace every row, all of them or none; None leaves a row as it is."""
@@ -80,9 +65,7 @@ class VaultRows:
 
     async def is_empty(self) -> bool:
         """Return whether there is no row at all."""
-        return await self._database.read(
-            lambda conn: conn.execute(select(_C.version).limit(1)).first() is None
-        )
+        return await self._scalar(select(_C.version).limit(1)) is None
 
     async def keys(self) -> tuple[tuple[str, str, str], ...]:
         """Return the keys of all rows, without what they hold."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a question about issues, todos, runs and interactions."""
+"""What can be wrong with a question about issues, todos, sessions, runs and interactions."""
 
 from __future__ import annotations
 
@@ -42,3 +42,9 @@ class InteractionNotFound(KagedError):
     """There is no such question."""
 
     code = "interaction_not_found"
+
+
+class SessionExists(KagedError):
+    """There is a session of that id, and it has a header."""
+
+    code = "session_exists"

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
-from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.permissions import CompiledPolicy
+from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import InvalidToolParams
-from kaged.workspace import Author
+from kaged.workspace import Author, ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing
-
-if TYPE_CHECKING:
-    from kaged.audit import AuditLog
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.permissions import CompiledPolicy
-    from kaged.tools.context import ToolCallContext
-    from kaged.workspace import ProjectPath, Workspace
 
 _log = structlog.get_logger(__name__)
 
@@ -84,7 +79,7 @@ class ToolInvocation:
         try:
             mode = Path(path.resolved).lstat().st_mode
         except OSError:
-            raise FileMissing(path.relative) from None
+            raise FileMissing(path.relative, requested=path.requested) from None
         if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
             raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
         return self.workspace.relative_of(path.resolved), stat.S_ISREG(mode)

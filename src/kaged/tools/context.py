@@ -31,11 +31,6 @@ class ToolCallContext:
     operator_id: str = "operator"
     identity: Actor | None = None
 
-    @property
-    def is_root(self) -> bool:
-        """Whether the caller is the root agent."""
-        return self.caller == ROOT_CALLER
-
 
 _NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity"})
 _TEXTS: Final = tuple(one.name for one in fields(ToolCallContext) if one.name not in _NO_TEXTS)

@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.requirements import ToolRequirement
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
+from kaged.tools.call import ToolInvocation
 
 
 class ToolSource(StrEnum):

@@ -24,8 +24,8 @@ from kaged.tools.gates import (
     no_such_tool,
     parse_args,
     require_enabled,
+    require_open,
     require_scope,
-    require_unsealed,
     resolve_path,
 )
 from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome, ToolStart
@@ -128,6 +128,7 @@ class ToolDispatcher:
                 changed = await hooked.before(call.entry, call.args)
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
+            await trail.admitted()
             if _changes(call):
                 await trail.require_durable()
             handed = ToolInvocation(
@@ -149,8 +150,9 @@ class ToolDispatcher:
             raise
         except KagedError as raised:
             error = agent_error(raised, context, trail.tool_name)
-        # Boundary: a tool that breaks ends its own call, never the run or the daemon.
-        except Exception as raised:  # noqa: BLE001 - see above
+        # Boundary: a tool that breaks ends its own call, never the run or the daemon. A panic of a
+        # Rust library under it is no `Exception`.
+        except BaseException as raised:  # noqa: BLE001 - see above
             error = broken_tool(raised, context, trail.tool_name)
         duration_ms = self._since_ms(started_s)
         try:
@@ -207,8 +209,8 @@ class ToolDispatcher:
                         "tools.permission_check_failed", tool=entry.name, fault=decision.fault
                     )
                 raise ToolCapabilityRefused.of(decision)
-        if workspace.seals and paths:
-            require_unsealed(workspace, requires, wanted, paths)
+        if paths:
+            require_open(workspace, requires, wanted, paths)
         return AdmittedCall(entry, args, paths, policy, workspace)
 
     def find(self, name: str, context: ToolCallContext) -> FoundTool | None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from kaged.base import KagedError
-from kaged.kernel.decision import CapabilityDenied
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.kernel.decision import CapabilityDenied, Decision
+from kaged.kernel.describe import describe_denial, operator_fix
 from kaged.wire.errors import RpcError, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.decision import Decision
 
 
 class ToolErrorCode(StrEnum):
@@ -64,6 +59,7 @@ class ToolErrorCode(StrEnum):
     PIPELINE_REFUSED = "pipeline_refused"
     QUOTA_EXCEEDED = "quota_exceeded"
     AUDIT_UNAVAILABLE = "audit_unavailable"
+    PATH_PROTECTED = "path_protected"
 
 
 class ToolError(KagedError):
@@ -72,7 +68,7 @@ class ToolError(KagedError):
     `number` is the JSON-RPC number of the code, from the one table of the wire (AT-DISP-08).
     """
 
-    code = "tool_error"
+    code = "internal_error"
 
     def __init__(
         self,
@@ -159,10 +155,11 @@ class ToolCapabilityRefused(ToolRefused):
     @classmethod
     def of(cls, decision: Decision) -> ToolCapabilityRefused:
         """Turn a negative decision into the error of its code."""
+        sentence = describe_denial(decision)
         return cls(
-            f"not allowed: {decision.detail}",
+            sentence.words,
             code=_denial(decision.code),
-            fix=f"the operator can change this: {decision.remedy}" if decision.remedy else "",
+            fix=operator_fix(sentence.fix),
             detail=decision.detail,
             decision=decision,
         )
@@ -234,5 +231,5 @@ def tool_error_of(error: KagedError) -> ToolError:
 
 
 def _denial(code: str) -> str | None:
-    """Return the code of a refusal: the filter's own, or none for that of the class."""
-    return code if code == "seccomp_insufficient" else None
+    """Return the code of a refusal: its own where it has one, or none for that of the class."""
+    return code if code in {"seccomp_insufficient", "path_protected"} else None

@@ -99,16 +99,10 @@ class _GateWalk:
     def through(self) -> AdmittedCall:
         found, context = self.found, self.context
         if found is None:
-            self.gates.append(
-                Gate(
-                    "resolve",
-                    False,
-                    "tool.registry",
-                    "no tool of that name is registered",
-                    "check the spelling; a plugin's tools are there while it runs",
-                )
-            )
-            raise no_such_tool(self.name, self.tools)
+            error = no_such_tool(self.name, self.tools)
+            remedy = error.fix or "check the spelling; a plugin's tools are there while it runs"
+            self.gates.append(Gate("resolve", False, "tool.registry", error.message, remedy))
+            raise error
         entry = found.entry
         source = entry.definition.plugin_name or "built in"
         self.gates.append(Gate("resolve", True, "tool.registry", f"{entry.name}, {source}"))
@@ -182,15 +176,8 @@ def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
     gates: list[Gate] = []
     for hook in _HOOKS:
         if status.refuses_all or hook in status.refused_hooks:
-            gates.append(
-                Gate(
-                    hook,
-                    False,
-                    "pipeline",
-                    f"{status.file} is faulty",
-                    "run `kaged pipeline check` and mend the file",
-                )
-            )
+            error = pipeline.not_ready(hook)
+            gates.append(Gate(hook, False, "pipeline", error.message, error.fix or ""))
             continue
         plan = pipeline.plans.get(hook)
         if plan is not None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
 
 import structlog
 
-from kaged.base import KagedError
+from kaged.base import JsonValue, KagedError
+from kaged.base.foreign import bounded, describe_error
+from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import ReportedError, ToolError, ToolErrorCode, tool_error_of
 from kaged.wire.errors import RpcError
 
-if TYPE_CHECKING:
-    from kaged.base import JsonValue
-    from kaged.tools.context import ToolCallContext
+MAX_TRACE_CHARS = 20_000
 
 _log = structlog.get_logger(__name__)
 _VOCABULARY = frozenset(str(code) for code in ToolErrorCode)
@@ -41,7 +40,7 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
             tool=tool_name,
             request_id=context.request_id,
             code=error.code,
-            error=str(error),
+            error=describe_error(error),
         )
         shown = ReportedError(error.code, f"{tool_name} could not do this ({error.code})")
     if context.cage_policy is not None:
@@ -53,14 +52,14 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
     return shown
 
 
-def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> ToolError:
+def broken_tool(error: BaseException, context: ToolCallContext, tool_name: str) -> ToolError:
     """Return the error for a tool that raised what it should not; the log gets all of it."""
     _log.error(
         "tools.tool_raised",
         tool=tool_name,
         request_id=context.request_id,
-        error=repr(error),
-        trace="".join(traceback.format_exception(error)),
+        error=describe_error(error, as_repr=True),
+        trace=_trace(error),
     )
     return ToolError(
         f"{tool_name} failed with an internal error",
@@ -68,6 +67,13 @@ def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> T
         fix="try again or do without it; the operator finds the reason in the daemon's log",
         detail={"request_id": context.request_id},
     )
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return bounded("".join(traceback.format_exception(error)), MAX_TRACE_CHARS)
+    except BaseException:  # noqa: BLE001 - boundary: showing an error of a library is its code
+        return ""
 
 
 def _hidden(value: JsonValue, root: str) -> JsonValue:

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.kernel.decision import Decision
 from kaged.kernel.policy import FsMode
-from kaged.kernel.requirements import FsRequirement
-from kaged.tools.context import ROOT_CALLER
+from kaged.kernel.requirements import FsRequirement, ToolRequirement
+from kaged.tools.context import ROOT_CALLER, ToolCallContext
+from kaged.tools.definition import PathParam
 from kaged.tools.errors import (
     InvalidToolParams,
     PrincipalScopeViolation,
     ToolCapabilityRefused,
     ToolError,
 )
-from kaged.workspace.errors import PathSealed
+from kaged.tools.registry import FoundTool, RegisteredTool
+from kaged.tools.resolution import AgentTools
+from kaged.workspace import ProjectPath, Workspace
+from kaged.workspace.errors import SEALED_REMEDY, PathProtected, PathSealed
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.requirements import ToolRequirement
-    from kaged.tools.context import ToolCallContext
-    from kaged.tools.definition import PathParam
-    from kaged.tools.registry import FoundTool, RegisteredTool
-    from kaged.tools.resolution import AgentTools
-    from kaged.workspace import ProjectPath, Workspace
-
-SEALED_REMEDY: Final = 'set protect_kaged = "off" in [tools] of config.toml'
 MAX_SUGGESTIONS: Final = 3
+PROTECTED_RULE: Final = "tool.protected_path"
+OTHER_TOOL: Final = "use one of the tools that this agent has"
 
 
 def no_such_tool(name: str, tools: AgentTools) -> ToolError:
     """Return the error for a name that means nothing, with close names the caller does have."""
     shown = name[:80]
     close = difflib.get_close_matches(shown, tools.names, n=MAX_SUGGESTIONS)
-    fix = f"did you mean {' or '.join(close)}?" if close else ""
+    fix = f"did you mean {' or '.join(close)}?" if close else OTHER_TOOL
     return ToolError(f"there is no tool named {shown!r}", code="tool_not_found", fix=fix)
 
 
@@ -87,6 +82,7 @@ def _not_enabled(what: str) -> ToolError:
     return ToolError(
         f"{what} is not one of your tools",
         code="tool_not_found",
+        fix=OTHER_TOOL,
         detail={"reason": "not_enabled"},
     )
 
@@ -107,18 +103,30 @@ def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
         ) from error
 
 
-def require_unsealed(
+def require_open(
     workspace: Workspace,
     requires: Sequence[ToolRequirement],
     wanted: Sequence[PathParam],
     paths: Sequence[ProjectPath],
 ) -> None:
-    """Refuse a call that would change what defines the project itself, cage or no cage."""
+    """Refuse a call that would change what defines the project itself, cage or no cage.
+
+    The same for what a program of the host would run without anybody looking.
+    """
     if not any(isinstance(one, FsRequirement) and one.mode is FsMode.RW for one in requires):
         return
     for param, path in zip(wanted, paths, strict=True):
         try:
-            workspace.require_unsealed(path)
+            workspace.require_open(path)
         except PathSealed as error:
             denied = Decision.deny("tool.sealed", f"rw:fs:{param.value}", SEALED_REMEDY)
             raise ToolCapabilityRefused.of(denied) from error
+        except PathProtected as error:
+            raise ToolCapabilityRefused.of(protected_denial(error, param.value)) from error
+
+
+def protected_denial(error: PathProtected, path: str) -> Decision:
+    """Return the refusal of a protected path, with the line that would allow it."""
+    return Decision.deny(
+        PROTECTED_RULE, f"rw:fs:{path} ({error.why})", error.remedy, code=PathProtected.code
+    )

@@ -12,17 +12,13 @@ import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.kernel.decision import Decision
-from kaged.kernel.permissions import CompiledPolicy
-from kaged.kernel.requirements import FsRequirement
-
-if TYPE_CHECKING:
-    from kaged.kernel.mounts import Mount
-    from kaged.kernel.permissions import PathFact
-    from kaged.kernel.policy import CagePolicy, FsMode
-    from kaged.kernel.requirements import ToolRequirement
+from kaged.kernel.mounts import Mount
+from kaged.kernel.permissions import CompiledPolicy, PathFact
+from kaged.kernel.policy import CagePolicy, FsMode
+from kaged.kernel.requirements import FsRequirement, ToolRequirement
 
 MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
 REMEDY: Final = "set refuse_hard_links = false in [tools] of config.toml, or copy the file"

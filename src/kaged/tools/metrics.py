@@ -5,13 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kaged.base import iso_utc
-
-if TYPE_CHECKING:
-    from kaged.base import Clock, JsonObject, JsonValue
-    from kaged.tools.outcomes import ToolOutcome
+from kaged.base import Clock, JsonObject, JsonValue, iso_utc
+from kaged.tools.outcomes import ToolOutcome
 
 BUCKETS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 30_000, 120_000)
 MAX_SERIES: Final = 2000  # tools times agents that are told apart; the rest is counted together

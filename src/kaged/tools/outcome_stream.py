@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from kaged.events import EventHub
-    from kaged.tools.outcomes import ToolOutcome
+from kaged.events import EventHub
+from kaged.tools.outcomes import ToolOutcome
 
 TOPIC: Final = "tool"
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.tools.context import ToolCallContext
+from kaged.base import JsonObject, JsonValue
+from kaged.tools.context import ToolCallContext
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
+from kaged.base import JsonObject, JsonValue
 from kaged.base.realpath import real_path
+from kaged.kernel.decision import Decision
 from kaged.kernel.mounts import Mount, has_magic
-from kaged.kernel.permissions import PathFact, compile_policy, decide_tool
+from kaged.kernel.permissions import CompiledPolicy, PathFact, compile_policy, decide_tool
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
+from kaged.kernel.requirements import ToolRequirement
+from kaged.tools.definition import PathParam
 from kaged.tools.hard_links import HardLinkPolicy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.decision import Decision
-    from kaged.kernel.permissions import CompiledPolicy
-    from kaged.kernel.requirements import ToolRequirement
-    from kaged.tools.definition import PathParam
-    from kaged.workspace import ProjectPath
+from kaged.workspace import ProjectPath
 
 CACHE_LIMIT: Final = 1024  # policies of agents; one per agent of every loaded project
 

@@ -36,13 +36,12 @@ async def policy_answer(
     except PipelineNotReady as error:
         # Its message names the file that is faulty, which is what whoever reads it needs to know.
         raise ReportedError(error.code, str(error)) from error
-    decision = hook_outcome.decision
-    if not decision.allowed:
-        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
+    refusal = hook_outcome.refusal
+    if refusal is not None:
         raise PipelineRefused(
-            f"the policy {denier} refused: {reason}",
-            fix=decision.remedy,
-            detail=decision.detail,
-            denied_by=denier,
+            refusal.words,
+            fix=refusal.fix,
+            detail=hook_outcome.decision.detail,
+            denied_by=hook_outcome.denied_by,
         )
     return hook_outcome

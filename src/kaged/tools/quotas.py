@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from kaged.base import Clock
 from kaged.config.toolrules import glob_matches
 from kaged.config.toolsettings import QuotaSpan
+from kaged.tools.context import ToolCallContext
+from kaged.tools.definition import ToolDefinition
 from kaged.tools.errors import QuotaExceeded
-
-if TYPE_CHECKING:
-    from kaged.base import Clock
-    from kaged.tools.context import ToolCallContext
-    from kaged.tools.definition import ToolDefinition
 
 MAX_COUNTERS: Final = 10_000  # the longest unused are forgotten first
 _MINUTE_S: Final = 60.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kaged.base import JsonObject
 from kaged.config.jsonschemas import compile_fault
 from kaged.config.pluginwords import PLUGIN_NAME_PATTERN, RESERVED_NAMES
 from kaged.kernel.policy import SeccompProfile
@@ -19,9 +20,6 @@ from kaged.kernel.requirements import (
 from kaged.tools.definition import Tool, ToolDefinition, ToolSource
 from kaged.tools.errors import ToolError
 from kaged.tools.schema import ParamSchema, schema_hash
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
 
 BUILTIN_NAMESPACES: Final = frozenset({"file", "edit", "search", "code", "debug", "shell", "kaged"})
 MAX_TOOLS: Final = 5000
@@ -119,9 +117,9 @@ class ToolRegistry:
         return entry
 
     def register_all(self, tools: Iterable[Tool]) -> None:
-        """Take in the built-in tools of a package."""
+        """Take in the tools that come with the daemon; those of skills have their own owner."""
         for tool in tools:
-            self.register(tool)
+            self.register(tool, outside=tool.definition.source is ToolSource.PLUGIN)
 
     def withdraw(self, name: str) -> bool:
         """Take a tool out again; returns whether it was there."""

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kaged.base import JsonObject, JsonValue
+from kaged.config.agents import AgentTree, ResolvedAgent
 from kaged.config.toolrules import ToolRule, glob_matches
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import Handler, Tool, ToolDefinition, ToolSource
 from kaged.tools.errors import ToolError
-from kaged.tools.registry import SYNTHETIC_PREFIX, RegisteredTool
+from kaged.tools.registry import SYNTHETIC_PREFIX, RegisteredTool, ToolRegistry
 from kaged.tools.schema import ParamSchema, schema_hash
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.config.agents import AgentTree, ResolvedAgent
-    from kaged.tools.call import ToolInvocation
-    from kaged.tools.registry import ToolRegistry
 
 ROOT_DEFAULTS: Final = (
     "kaged.issue",

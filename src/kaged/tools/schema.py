@@ -6,15 +6,13 @@ import copy
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import compile_schema
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
 
 MAX_PROBLEMS: Final = 20  # of one call; a hostile one could have thousands
 MAX_PROBLEM_CHARS: Final = 200

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
-from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import JsonObject, JsonValue
+from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import ToolError, ToolRefused
 from kaged.tools.permissions import cage_summary
-
-if TYPE_CHECKING:
-    from kaged.audit import AuditLog
-    from kaged.base import JsonObject, JsonValue
-    from kaged.tools.context import ToolCallContext
-    from kaged.tools.errors import ToolError
+from kaged.workspace.errors import PathProtected
 
 MAX_NAME_CHARS: Final = 200
 CANCELLED: Final = "cancelled"
@@ -27,17 +24,25 @@ DENYING_CODES: Final = frozenset(
         "rename_scope_exceeds_cage",
         "dap_requires_relaxed_seccomp",
         "pipeline_not_ready",
+        "path_protected",
     }
 )
 """Codes that are refusals wherever they come from (AT-AUD-05)."""
+
+_ENDS: Final = ("tool.denied", "tool.completed")
 
 _log = structlog.get_logger(__name__)
 
 
 class CallTrail:
-    """The record of one call: `tool.called` first, then `tool.completed` or `tool.denied`."""
+    """The record of one call: `tool.called` first, then `tool.completed` or `tool.denied`.
 
-    __slots__ = ("_audit", "_context", "alias", "changed_by", "tool_name")
+    A caller whose calls are refused again and again has further ones counted instead of written.
+    Whether a call is refused is not known when it comes, so its `tool.called` then waits until it
+    is; a call that is let through is on record before it runs, always.
+    """
+
+    __slots__ = ("_admitted", "_audit", "_context", "_held", "alias", "changed_by", "tool_name")
 
     def __init__(self, audit: AuditLog, context: ToolCallContext, name: str) -> None:
         self._audit = audit
@@ -45,6 +50,8 @@ class CallTrail:
         self.tool_name = name[:MAX_NAME_CHARS]
         self.alias: str | None = None
         self.changed_by: str | None = None
+        self._held: AuditEvent | None = None
+        self._admitted = False
 
     async def called(self, params: JsonValue, source: str) -> None:
         """Write that the tool was asked for, also when the call is refused later."""
@@ -61,7 +68,19 @@ class CallTrail:
             data["alias"] = self.alias
         if source:
             data["source"] = source
-        await self._record("tool.called", data)
+        event = self._event("tool.called", data)
+        used_up, project_id = self._audit.folding.is_used_up, context.project_id
+        if any(used_up(name, project_id, context.caller) for name in _ENDS):
+            self._held = event
+        else:
+            await self._record(event)
+
+    async def admitted(self) -> None:
+        """Called when nothing stops the call any more; it is on record from here on."""
+        self._admitted = True
+        held, self._held = self._held, None
+        if held is not None:
+            await self._record(held)
 
     async def require_durable(self) -> None:
         """Return when all of it is on disk; for calls that would change something (AT-AUD-29).
@@ -81,13 +100,31 @@ class CallTrail:
     async def ended(self, error: ToolError | None, duration_ms: float) -> None:
         """Write how the call ended. A log that cannot be written takes no result away."""
         if error is not None and is_refusal(error):
-            await self._record("tool.denied", self._denial(error))
+            if error.code == PathProtected.code:
+                said = error.detail if isinstance(error.detail, str) else ""
+                await self._record(self._event("protected_path.refused", self._protected(said)))
+            event = self._event("tool.denied", self._denial(error))
         else:
             code = None if error is None else error.code
-            await self._record("tool.completed", self._completion(code, duration_ms))
+            event = self._event("tool.completed", self._completion(code, duration_ms))
+        if not self._admitted:
+            held, self._held = self._held, None
+            folding, caller = self._audit.folding, self._context.caller
+            if held is None:
+                # Its beginning is on record, so its end is too.
+                folding.spend(event, caller)
+            elif folding.fold(event, caller):
+                folding.count(held, caller)
+                return
+            else:
+                await self._record(held)
+        await self._record(event)
 
     def cancelled(self, duration_ms: float) -> None:
         """Write that the call was cancelled; does not wait, for the caller is being torn down."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._post_event(held)
         self._post("tool.completed", self._completion(CANCELLED, duration_ms))
 
     def call_changed(self, data: JsonObject) -> None:
@@ -128,27 +165,36 @@ class CallTrail:
                 data[name] = value
         return data
 
+    def _protected(self, detail: str) -> JsonObject:
+        return {
+            "path": detail.removeprefix("rw:fs:").partition(" (")[0],
+            "who": self.tool_name,
+            "caller": self._context.caller,
+        }
+
     def _event(self, name: str, data: JsonObject) -> AuditEvent:
         context = self._context
         return AuditEvent(name, data, project_id=context.project_id, request_id=context.request_id)
 
-    async def _record(self, name: str, data: JsonObject) -> None:
+    async def _record(self, event: AuditEvent) -> None:
         """Queue an event; waits until there is room for it."""
-        event = self._event(name, data)
         if self._audit.offer(event):
             return
         try:
             await self._audit.record(event, durable=False)
         except AuditUnavailable as error:
             # The gap is counted in the log's health; what only reads goes on (AT-AUD-29).
-            _log.error("audit.event_lost", audit_event=name, error=str(error))
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
     def _post(self, name: str, data: JsonObject) -> None:
         """Queue an event without waiting."""
+        self._post_event(self._event(name, data))
+
+    def _post_event(self, event: AuditEvent) -> None:
         try:
-            self._audit.post(self._event(name, data))
+            self._audit.post(event)
         except AuditUnavailable as error:
-            _log.error("audit.event_lost", audit_event=name, error=str(error))
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
 
 def is_refusal(error: ToolError) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
 from kaged.base import Clock
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
-from kaged.config.toolsettings import OutsideHitsWord, SealWord, ToolsSection
+from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
+from kaged.kernel.protected_paths import ProtectedRules, rules_for
+from kaged.skills.skill_service import SkillService
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.project import ProjectWork, project_tools
@@ -20,10 +22,19 @@ from kaged.toolbox.search import (
     SearchSettings,
     search_tools,
 )
-from kaged.toolbox.shell import Attach, PtyBroker, ShellSettings, caged_launcher, shell_tools
+from kaged.toolbox.shell import (
+    Attach,
+    CommandRunner,
+    PtyBroker,
+    ShellSettings,
+    caged_launcher,
+    shell_tools,
+)
 from kaged.tools import Tool
+from kaged.tools.definition import ToolSource
 from kaged.tools.quotas import QuotaRule
 from kaged.toolset.language_services import LanguageServices
+from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 
 KB: Final = 1024
 CHANGING_FILES: Final = frozenset({"file.write", "file.create", "edit.text", "edit.ast"})
@@ -34,6 +45,7 @@ def open_toolboxes(
     work: ProjectWork,
     section: ToolsSection,
     language_services: LanguageServices,
+    skills: SkillService,
     *,
     clock: Clock,
     closing: AsyncExitStack,
@@ -60,6 +72,9 @@ def open_toolboxes(
     )
     broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
+    loaded = LoadedSkills()
+    launcher = caged_launcher(spawner, loaded.attached(attach))
+    runner = CommandRunner(broker, spawner, launcher, shell, clock)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)
     tools = (
@@ -84,14 +99,16 @@ def open_toolboxes(
             ),
             clock=clock,
         ),
-        *shell_tools(broker, spawner, caged_launcher(spawner, attach), settings=shell, clock=clock),
+        *shell_tools(runner),
+        *skill_tools(skills, runner, loaded),
         *project_tools(work),
         *language_services.tools(),
     )
     if section.diagnose_edits:
         watch = language_services.diagnosis().watch
         tools = tuple(watch(one) if one.definition.name in CHANGING_FILES else one for one in tools)
-    return tools, f"{len(tools)} built-in tools"
+    own = [one for one in tools if one.definition.source is ToolSource.BUILTIN]
+    return tools, f"{len(own)} built-in tools"
 
 
 def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
@@ -102,3 +119,10 @@ def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
 def sealed_folder(section: ToolsSection) -> str | None:
     """Return the project folder that no agent's tools may change, if the operator wants that."""
     return KAGED_DIR if section.protect_kaged is SealWord.ALL else None
+
+
+def protected_rules(section: ToolsSection) -> Callable[[str], ProtectedRules]:
+    """Return what gives the rules of protected paths for the root of a project."""
+    allowed = [(one.project, one.path) for one in section.allow_protected]
+    refuse = section.reviewed_files is ReviewWord.REFUSE
+    return lambda root: rules_for(root, allowed, refuse_reviewed=refuse)

@@ -17,6 +17,7 @@ from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded
 from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
 from kaged.config.settings import Settings
+from kaged.projects.loaded import no_usable_project
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
@@ -44,6 +45,7 @@ class _Choice:
     adapters: Mapping[str, AdapterChoice]
     idle_s: float
     limit_s: float
+    wait_s: float
 
 
 @dataclass(slots=True)
@@ -152,11 +154,7 @@ class LanguageServices:
                 pair = self._pair(project)
                 if pair is not None:
                     return pair
-        raise KagedError(
-            f"No usable project in {root} is loaded.",
-            code="project_not_found",
-            fix="`kaged project list` shows the loaded ones.",
-        )
+        raise no_usable_project(f"in {root}")
 
     async def end_run(self, project_id: str, run_id: str) -> None:
         """End what a run has left behind in the debugger (AT-DAP-05)."""
@@ -173,11 +171,7 @@ class LanguageServices:
         """Describe a project's language servers; starts none. Raises `project_not_found`."""
         project = self._projects.get(project_id)
         if project is None:
-            raise KagedError(
-                f"No usable project {project_id} is loaded.",
-                code="project_not_found",
-                fix="`kaged project list` shows the loaded ones.",
-            )
+            raise no_usable_project(project_id)
         pair = self._pair(project)
         if pair is None:
             raise KagedError("The daemon is ending.", code="project_not_found")
@@ -268,6 +262,7 @@ class LanguageServices:
                 ids=self._ids,
                 emit=emit,
                 environ=self._environ,
+                wait_s=choice.wait_s,
             ),
         )
 
@@ -280,6 +275,7 @@ class LanguageServices:
             {runtime: one.value for runtime, one in adapters.items()},
             daemon.value.lsp.idle_timeout_seconds,
             daemon.value.lsp.request_timeout_seconds,
+            daemon.value.dap.wait_seconds,
         )
 
     def _origins(self, project: _ServedProject) -> Mapping[str, str]:
@@ -312,7 +308,8 @@ class LanguageServices:
 
     async def _sweep_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._sweep_s)
+            idle_s = self._settings().daemon.value.lsp.idle_timeout_seconds
+            await asyncio.sleep(min(self._sweep_s, idle_s))
             await self.sweep()
 
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.requirements import ToolRequirement
 from kaged.toolbox.ast import ast_tools
 from kaged.toolbox.dap import dap_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp import lsp_tools
 from kaged.toolbox.project import ProjectWork, project_tools
 from kaged.toolbox.search import search_tools
-from kaged.toolbox.shell import shell_tools
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.kernel.requirements import ToolRequirement
-    from kaged.tools import Tool
+from kaged.toolbox.shell import CommandRunner, shell_tools
+from kaged.tools import Tool
+from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 
 BEGIN: Final = "<!-- made from the definitions: python -m kaged.toolset.tools_reference -->"
 END: Final = "<!-- end of the made part -->"
@@ -32,11 +31,13 @@ def builtin_definitions() -> Sequence[Tool]:
     """Return every built-in tool, unfit to be called: there is nothing behind them."""
     nobody: Any = cast("Any", None)
     work = ProjectWork(nobody, nobody, nobody, nobody)
+    runner = CommandRunner(nobody, nobody, None)
     tools = (
         *file_tools(),
         *search_tools(nobody),
         *ast_tools(nobody, nobody),
-        *shell_tools(nobody, nobody, None),
+        *shell_tools(runner),
+        *skill_tools(nobody, runner, LoadedSkills()),
         *project_tools(work),
         *lsp_tools(lambda _: None),
         *dap_tools(lambda _: None),

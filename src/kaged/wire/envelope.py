@@ -8,7 +8,7 @@ quotes what the other side sent (SC-BRG-10).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -111,12 +111,16 @@ class BridgeFailure:
 
     `code` is the bridge's own when it has the form `capability_…`, otherwise
     `capability_backend_unavailable` with the bridge's word in `original_code` for the audit.
+    `whole_code` and `whole_message` are what it said, not cut, for whoever looks for secrets: the
+    beginning of one is found by nobody.
     """
 
     id: str
     code: str
     message: str
     original_code: str | None = None
+    whole_code: str = field(default="", repr=False, compare=False)
+    whole_message: str = field(default="", repr=False, compare=False)
 
 
 BridgeAnswer: TypeAlias = BridgeResult | BridgeFailure
@@ -253,8 +257,9 @@ def _failure(answer_id: str, error: JsonValue) -> BridgeFailure:
     if not isinstance(message, str) or not (text := safe_error_message(message)):
         _violation(EnvelopeRule.ERROR, "message")
     if len(code) <= ERROR_CODE_LIMIT_CHARS and _ERROR_CODE.fullmatch(code):
-        return BridgeFailure(answer_id, code, text)
-    return BridgeFailure(answer_id, BACKEND_UNAVAILABLE, text, shown[:ERROR_CODE_LIMIT_CHARS])
+        return BridgeFailure(answer_id, code, text, None, code, message)
+    original = shown[:ERROR_CODE_LIMIT_CHARS]
+    return BridgeFailure(answer_id, BACKEND_UNAVAILABLE, text, original, code, message)
 
 
 def _violation(rule: EnvelopeRule, member: str | None = None) -> NoReturn:

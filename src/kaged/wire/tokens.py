@@ -102,6 +102,7 @@ class RoutingClaims(NamedTuple):
     message_id: str | None = None
     current_user_message: str | None = None
     timezone: str | None = None
+    project_id: str | None = None
 
 
 _ROUTING = RoutingClaims._fields

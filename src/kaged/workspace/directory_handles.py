@@ -155,7 +155,7 @@ def refuse_place(path: ProjectPath, error: OSError) -> NoReturn:
         FileMissing, WrongKind, PathRefused, FileWriteFailed: as the number says.
     """
     if error.errno == errno.ENOENT:
-        raise FileMissing(path.relative) from error
+        raise FileMissing(path.relative, requested=path.requested) from error
     if error.errno == errno.ENOTDIR:
         raise WrongKind(
             path.relative, "is below something that is no directory", fix="name another path"

@@ -5,28 +5,38 @@ No message names an absolute path of the host: they are shown to agents as they 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.kernel.describe import operator_fix
 from kaged.workspace.text import sendable
 
-if TYPE_CHECKING:
-    from kaged.base import JsonValue
+_SHOWN_CHARS: Final = 200
+_SHOWN_KEYS: Final = 8
+SEALED_REMEDY: Final = 'set protect_kaged = "off" in [tools] of config.toml'
 
 
 class PathRefused(KagedError):
-    """The text names nothing that a tool may touch; `problem` says why in a few words."""
+    """The text names nothing that a tool may touch; `problem` says why in a few words.
+
+    `resolved` is where it leads, told in the project's own names: `../..`, or the link in the
+    project that leads out. Never where that lies on the host.
+    """
 
     code = "invalid_params"
 
-    def __init__(self, problem: str, requested: str, *, fix: str | None = None) -> None:
+    def __init__(
+        self, problem: str, requested: str, *, fix: str | None = None, resolved: str | None = None
+    ) -> None:
         super().__init__(f"this path cannot be used: {problem}", fix=fix)
         self.problem = problem
-        shown = requested if len(requested) <= 200 else f"{requested[:200]}…"
-        self.data["detail"] = {
+        detail: JsonObject = {
             "fields": [{"field": "path", "problem": problem}],
-            "path": sendable(shown),
+            "path": _shortened(requested),
         }
+        if resolved is not None:
+            detail["resolved"] = _shortened(resolved)
+        self.data["detail"] = detail
 
 
 class PathSealed(KagedError):
@@ -38,9 +48,40 @@ class PathSealed(KagedError):
         path = sendable(path)
         super().__init__(
             f"{path} defines the project and its cages; no tool may change it",
-            fix='the operator can change this: protect_kaged = "off" in [tools] of config.toml',
+            fix=operator_fix(SEALED_REMEDY),
             detail=f"rw:fs:{path}",
         )
+
+
+class PathProtected(KagedError):
+    """A program of the host would run or obey what is written there, without anybody looking.
+
+    `named` is the path that the operator would allow; `keys` are the command-bearing keys of a git
+    configuration that the change is refused for.
+    """
+
+    code = "path_protected"
+
+    def __init__(self, path: str, why: str, named: str, *, keys: tuple[str, ...] = ()) -> None:
+        path = self.path = sendable(path)
+        self.named = sendable(named)
+        self.keys = tuple(sendable(key)[:_SHOWN_CHARS] for key in keys[:_SHOWN_KEYS])
+        self.why = why
+        self.remedy = allow_remedy(self.named)
+        what = f"{path} with {', '.join(self.keys)}" if self.keys else path
+        super().__init__(
+            f"{what} is protected: {why}",
+            fix=operator_fix(self.remedy),
+            detail=f"rw:fs:{path}",
+        )
+
+
+def allow_remedy(named: str) -> str:
+    """Return what an operator writes to let agents change a protected path."""
+    return (
+        f'add {{project = "<the project\'s folder>", path = "{named}"}} to allow_protected in '
+        "[tools] of config.toml"
+    )
 
 
 class WrongKind(KagedError):
@@ -56,13 +97,17 @@ class WrongKind(KagedError):
 
 
 class FileMissing(KagedError):
-    """There is no such file."""
+    """There is no such file; `requested` is how the caller wrote its path."""
 
     code = "file_not_found"
 
-    def __init__(self, path: str, *, did_you_mean: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, path: str, *, requested: str | None = None, did_you_mean: tuple[str, ...] = ()
+    ) -> None:
         fix = f"did you mean {' or '.join(did_you_mean)}?" if did_you_mean else None
         super().__init__(f"there is no file {path}", fix=fix, path=path)
+        if requested is not None:
+            self.data["requested"] = _shortened(requested)
         if did_you_mean:
             self.data["did_you_mean"] = list(did_you_mean)
 
@@ -180,3 +225,7 @@ class UndoConflict(KagedError):
     """Files were changed since, so that an undo would destroy something; nothing was changed."""
 
     code = "undo_conflict"
+
+
+def _shortened(path: str) -> str:
+    return sendable(path if len(path) <= _SHOWN_CHARS else f"{path[:_SHOWN_CHARS]}…")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import stat
 from pathlib import Path
 from typing import Final, NoReturn
@@ -92,7 +93,10 @@ class PathGuard:
         resolved = _real(written, text)
         if not is_inside(self.root, resolved):
             raise PathRefused(
-                "it leads out of the project", text, fix="write it as ./path inside the project"
+                "it leads out of the project",
+                text,
+                fix="write it as ./path inside the project",
+                resolved=self._way_out(parsed, text),
             )
         if parsed.absolute or parsed.climbs:
             # By its letters `link/..` is another place than on the disk; the disk is right.
@@ -100,6 +104,23 @@ class PathGuard:
         else:
             relative = "./" + "/".join(parsed.parts)
         return ProjectPath(relative, resolved, text, link=_is_link(written, parsed.parts, text))
+
+    def _way_out(self, parsed: ParsedPath, text: str) -> str:
+        """Return where a refused path leads, in words that tell nothing about the host.
+
+        That is the link in the project that leads out of it; what was outside already as it was
+        written is only tidied. What lies behind the link is for no agent's eyes.
+        """
+        written = posixpath.normpath(("/" if parsed.absolute else "") + "/".join(parsed.parts))
+        whole = written if parsed.absolute else posixpath.join(self.root, written)
+        if not is_inside(self.root, whole):
+            return written
+        walked = "/" if parsed.absolute else self.root
+        for part in parsed.parts:
+            walked = posixpath.join(walked, part)
+            if is_inside(self.root, walked) and not is_inside(self.root, _real(walked, text)):
+                break
+        return relative_form(self.root, walked)
 
     def open_place(self, path: ProjectPath) -> int:
         """Open the place itself (`O_PATH`), whatever it is; no link is followed.
@@ -158,7 +179,7 @@ def _is_link(written: str, parts: tuple[str, ...], text: str) -> bool:
 
 def _refuse(path: ProjectPath, error: OSError) -> NoReturn:
     if error.errno in _ABSENT:
-        raise FileMissing(path.relative) from error
+        raise FileMissing(path.relative, requested=path.requested) from error
     if error.errno == errno.ELOOP:
         raise PathRefused(
             "a symbolic link in it leads nowhere or was changed just now",

@@ -7,16 +7,14 @@ With `JournalFiles` the steps are there again after a restart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.workspace.batch import PlannedWrite, Written
 from kaged.workspace.errors import UndoConflict, UndoNotFound
+from kaged.workspace.journal_files import JournalFiles
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.undo_step import Author, UndoStep, was_kept
-
-if TYPE_CHECKING:
-    from kaged.workspace.journal_files import JournalFiles
 
 MAX_JOURNAL_BYTES: Final = 64 * 1024 * 1024
 MAX_JOURNAL_STEPS: Final = 2000

@@ -5,6 +5,7 @@ Nothing here looks at a disk. What the letters cannot say (links) is the guard's
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -88,7 +89,10 @@ def _require_inside(parts: tuple[str, ...], text: str) -> None:
         depth += -1 if part == ".." else 1
         if depth < 0:
             raise PathRefused(
-                "it leaves the project", text, fix="write it as ./path inside the project"
+                "it leaves the project",
+                text,
+                fix="write it as ./path inside the project",
+                resolved=posixpath.normpath(text),
             )
 
 

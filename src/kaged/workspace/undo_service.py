@@ -6,16 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue
+from kaged.kernel.identity import Actor
+from kaged.workspace import Workspace
+from kaged.workspace.errors import PathProtected
 from kaged.workspace.journal_files import JournalFiles
-
-if TYPE_CHECKING:
-    from kaged.kernel.identity import Actor
-    from kaged.workspace import Workspace
-    from kaged.workspace.workspace import Undone
+from kaged.workspace.workspace import Undone
 
 
 def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], JournalFiles]:
@@ -58,13 +56,19 @@ class UndoService:
             KagedError: `project_not_found`; it is not loaded.
             UndoNotFound: there is nothing to undo.
             UndoConflict: a file was changed since.
+            PathProtected: it would bring back what a program of the host runs; nothing is undone.
             AuditUnavailable: it could not be put on record.
         """
         workspace = self._workspace_of(project_id)
         self._audit.require_writable()
         if session_id is None and run_id is None and count is None:
             count = 1
-        undone = await workspace.undo(session_id=session_id, run_id=run_id, count=count)
+        try:
+            undone = await workspace.undo(session_id=session_id, run_id=run_id, count=count)
+        except PathProtected as error:
+            refused: JsonObject = {"path": error.path, "who": "undo", "caller": who.label}
+            self._audit.post(AuditEvent("protected_path.refused", refused, project_id=project_id))
+            raise
         files: list[JsonValue] = []
         for one in _files(undone):
             files.append({"path": one["path"], "change": one["change"]})

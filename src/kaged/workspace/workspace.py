@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from kaged.base import Clock, JsonValue, SystemClock
+from kaged.kernel.protected_paths import ProtectedRules
 from kaged.workspace.batch import PlannedWrite, Written, write_all
 from kaged.workspace.changes import ChangeFeed, ChangeKind, FileChange
 from kaged.workspace.content import MAX_TEXT_BYTES, FileContent, read_content
@@ -22,6 +23,7 @@ from kaged.workspace.journal import UndoJournal, plan_undo
 from kaged.workspace.journal_files import JournalFiles
 from kaged.workspace.locks import FileLocks
 from kaged.workspace.path import ProjectPath
+from kaged.workspace.protected_writes import ProtectedWrites
 from kaged.workspace.readlog import ReadLog
 from kaged.workspace.threads import FileThreads
 from kaged.workspace.undo_step import Author, UndoStep
@@ -51,10 +53,14 @@ class Workspace:
         threads: FileThreads | None = None,
         sealed: str | None = None,
         undo: JournalFiles | None = None,
+        rules: ProtectedRules | None = None,
+        on_reviewed: Callable[[Author, ProjectPath, str], None] | None = None,
     ) -> None:
         """Open a project. `sealed` names a folder in its root that nothing is written to.
 
-        `undo` is where the steps are that can be taken back, and where new ones are kept.
+        `undo` is where the steps are that can be taken back, and where new ones are kept. `rules`
+        say what the operator took out of the protected paths; `on_reviewed` hears of each file
+        that was written and that a person should look at, and why.
 
         Raises:
             ProjectRootInvalid: there is no such directory.
@@ -70,18 +76,20 @@ class Workspace:
         self.resolve: Callable[[str], ProjectPath] = self.guard.resolve
         """Turn an agent's text into a path inside the project; see `PathGuard.resolve`."""
         self._sealed = None if sealed is None else f"{self.root.rstrip('/')}/{sealed}".casefold()
+        self.protected = ProtectedWrites(self.root, rules or ProtectedRules())
+        self._on_reviewed = on_reviewed
 
-    @property
-    def seals(self) -> bool:
-        """Whether a folder of the project is closed to every change."""
-        return self._sealed is not None
-
-    def require_unsealed(self, path: ProjectPath) -> None:
-        """Refuse to change what lies in the sealed folder, whatever case it is spelled in.
+    def require_open(self, path: ProjectPath) -> None:
+        """Refuse to change the sealed folder, and what a program of the host would run.
 
         Raises:
-            PathSealed: it lies there.
+            PathSealed: it lies in the sealed folder, whatever case it is spelled in.
+            PathProtected: it is a protected path.
         """
+        self._require_unsealed(path)
+        self.protected.require(path)
+
+    def _require_unsealed(self, path: ProjectPath) -> None:
         sealed, asked = self._sealed, path.resolved.casefold()
         if sealed is not None and (asked == sealed or asked.startswith(f"{sealed}/")):
             raise PathSealed(path.relative)
@@ -121,13 +129,14 @@ class Workspace:
     def write_all(self, plans: Iterable[PlannedWrite]) -> tuple[Written, ...]:
         """Change several files, all or none; see `kaged.workspace.batch.write_all`.
 
-        The caller holds the locks of all of them. Raises PathSealed besides.
+        The caller holds the locks of all of them. Raises PathSealed and PathProtected besides.
         """
-        return write_all(self.guard, plans if self._sealed is None else self._unsealed(plans))
+        return write_all(self.guard, self._open(plans))
 
-    def _unsealed(self, plans: Iterable[PlannedWrite]) -> Iterable[PlannedWrite]:
+    def _open(self, plans: Iterable[PlannedWrite]) -> Iterable[PlannedWrite]:
         for plan in plans:
-            self.require_unsealed(plan.path)
+            self._require_unsealed(plan.path)
+            self.protected.require_content(plan.path, plan.data)
             yield plan
 
     def settle(
@@ -142,6 +151,10 @@ class Workspace:
             if one.sha256 is not None:
                 self.reads.note(author.session_id, author.caller, one.path.resolved, one.sha256)
             self._announce(one, contents[index] if index < len(contents) else None)
+            if self._on_reviewed is not None:
+                entry = self.protected.reviewed(one.path)
+                if entry is not None:
+                    self._on_reviewed(author, one.path, entry.why)
         self.journal.record(author, written)
 
     async def undo(

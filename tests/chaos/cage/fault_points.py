@@ -3,10 +3,11 @@
     python tests/chaos/cage/fault_points.py SCENARIO [every]
 
 Runs in a process of its own, which adopts whatever loses its parent. A step is a call of the
-system from the packages that start processes. First a good start is recorded, then each of its
-steps fails in turn: with one error of the system (the errors take turns), or with every one of
-them; and at each step each helper process is killed. After every try a good start must work, and
-nothing may be there that was not there before. Prints one JSON object a line.
+system from the packages that start processes. First a good start is recorded, then each kind of
+step fails in turn (a call by a function): with one error of the system (the errors take turns), or
+with every one of them; and at every third each helper process is killed. A thorough run does all of
+it at every single step. After every try a good start must work, and nothing may be there that was
+not there before. Prints one JSON object a line.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.peer.connection import Connection
 from kaged.peer.process import PeerProcess
 from kaged.plugins.states import PluginState
+from thorough import THOROUGH, sample
 
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EPERM)
 # Where a failing call counts as a step of the start.
@@ -57,6 +59,7 @@ _CALLS: tuple[tuple[Any, str], ...] = (
     (os, "memfd_create"),
     (os, "openpty"),
     (os, "mkdir"),
+    (os, "mkfifo"),
     (os, "write"),
     (os, "fchown"),
     (os, "set_blocking"),
@@ -402,12 +405,14 @@ class Trial:
         steps = list(FAULTS.steps)
         assert steps, "a start without a single step was recorded"
         before = await self._settled()
-        for number in range(len(steps)):
-            errors = ERRORS if every else (ERRORS[number % len(ERRORS)],)
+        _say(scenario=name, step="recorded", fault="none", steps=len(steps))
+        tried = sample(enumerate(steps), kind=lambda one: one[1])
+        for turn, (number, _) in enumerate(tried):
+            errors = ERRORS if every or THOROUGH else (ERRORS[turn % len(ERRORS)],)
             for error in errors:
                 row = await self._broken(before, number, error)
                 _say(scenario=name, step=FAULTS.hit, **row)
-            for helper in KILLED.get(name, ()) if number % 3 == 0 else ():
+            for helper in KILLED.get(name, ()) if THOROUGH or turn % 3 == 0 else ():
                 row = await self._killed(before, number, helper)
                 _say(scenario=name, step=FAULTS.hit, **row)
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fakes.running_daemon import DaemonProcess, kaged, make_project, start_daemon
+from fakes.running_daemon import DaemonProcess, make_project, start_daemon
+from kaged.base import SystemClock
+from kaged.cli.launch import stop_daemon
 
 
 @pytest.fixture
@@ -22,8 +24,7 @@ def tmp_path() -> Iterator[Path]:
 def home(tmp_path: Path) -> Iterator[Path]:
     """Yield a home; whatever daemon holds it at the end is ended."""
     yield tmp_path / "h"
-    if (tmp_path / "h").exists():
-        kaged(tmp_path / "h", "daemon", "stop", "--force")
+    stop_daemon(tmp_path / "h" / "run" / "daemon.lock", SystemClock(), force=True)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fakes.running_daemon import (
     kaged,
     make_home,
     make_project,
+    start_daemon,
 )
 
 Start = Callable[..., DaemonProcess]
@@ -37,6 +39,28 @@ def _refused(daemon: DaemonProcess, code: str) -> dict[str, object]:
     assert error["data"].get("fix") or error["data"].get("problems"), error
     assert daemon.process.wait(60) != 0
     return error
+
+
+@pytest.fixture(scope="module")
+def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the home of a daemon that has worked and was stopped; tests damage copies of it."""
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        home = Path(folder).resolve() / "h"
+        daemon = start_daemon(home)
+        try:
+            with daemon.client() as client:
+                root = make_project(Path(folder).resolve() / "sample")
+                for _ in range(40):
+                    assert (
+                        client.post(
+                            "/projects", json={"root": str(root), "trust": True}
+                        ).status_code
+                        == 201
+                    )
+        finally:
+            assert daemon.stop() == 0
+        kept = tmp_path_factory.mktemp("used") / "h"
+        return Path(shutil.copytree(home, kept))
 
 
 def test_a_missing_home_is_made(start: Start, tmp_path: Path) -> None:
@@ -174,8 +198,10 @@ def test_an_unusable_token_stops_the_start_and_is_left_alone(
     assert (home / "http-token").read_bytes() == content
 
 
-def test_a_token_that_others_can_read_stops_the_start(start: Start, home: Path) -> None:
-    assert start().stop() == 0
+def test_a_token_that_others_can_read_stops_the_start(
+    start: Start, home: Path, used_home: Path
+) -> None:
+    shutil.copytree(used_home, home)
     (home / "http-token").chmod(0o644)
     error = _refused(start(), "token_file_unusable")
     assert "chmod 600" in str(error["data"])
@@ -184,14 +210,9 @@ def test_a_token_that_others_can_read_stops_the_start(start: Start, home: Path) 
 
 @pytest.mark.parametrize("damage", ["header", "middle", "nothing", "other"])
 def test_a_damaged_database_is_said_and_left_exactly_as_it_is(
-    start: Start, home: Path, damage: str
+    start: Start, home: Path, used_home: Path, damage: str
 ) -> None:
-    daemon = start()
-    with daemon.client() as client:
-        root = make_project(home.parent / "sample")
-        for _ in range(40):
-            assert client.post("/projects", json={"root": str(root)}).status_code == 201
-    assert daemon.stop() == 0
+    shutil.copytree(used_home, home)
     path = home / "kaged.db"
     data = bytearray(path.read_bytes())
     if damage == "header":
@@ -224,9 +245,9 @@ def test_a_damaged_database_is_said_and_left_exactly_as_it_is(
 
 
 def test_a_lost_audit_key_stops_the_start_instead_of_hiding_the_loss(
-    start: Start, home: Path
+    start: Start, home: Path, used_home: Path
 ) -> None:
-    assert start().stop() == 0
+    shutil.copytree(used_home, home)
     key = (home / "audit.key").read_bytes()
     (home / "audit.key").unlink()
     _refused(start(), "audit_key_invalid")
@@ -341,17 +362,17 @@ def test_a_disk_that_fills_up_stops_changes_and_not_reads_and_loses_nothing(
     root = make_project(tmp_path / "sample")
     inside = Path(f"/proc/{daemon.pid}/root{disk}")
     with daemon.client() as client:
-        loaded = client.post("/projects", json={"root": str(root)})
+        loaded = client.post("/projects", json={"root": str(root), "trust": True})
         assert loaded.status_code == 201
         path = f"/projects/{loaded.json()['id']}"
         filler = inside / "filler"
         _fill(filler)
         acknowledged = 1
-        answer = client.post(f"{path}/reload")
+        answer = client.post(f"{path}/reload", json={"trust": True})
         while answer.status_code == 200:
             acknowledged += 1
             assert acknowledged < 500
-            answer = client.post(f"{path}/reload")
+            answer = client.post(f"{path}/reload", json={"trust": True})
         assert answer.status_code == 503
         error = answer.json()["error"]
         assert error["code"] in {"audit_unavailable", "store_unavailable"}
@@ -364,7 +385,7 @@ def test_a_disk_that_fills_up_stops_changes_and_not_reads_and_loses_nothing(
         filler.unlink()
         # Room again: it recovers by itself, without a restart.
         tries = 0
-        while (answer := client.post(f"{path}/reload")).status_code != 200:
+        while (answer := client.post(f"{path}/reload", json={"trust": True})).status_code != 200:
             tries += 1
             assert tries < 2000, answer.text
         rows = client.get("/audit", params={"event": "project.loaded", "limit": 500}).json()

@@ -58,7 +58,7 @@ def test_a_command_ends_when_whoever_asked_for_it_hangs_up(
     root = make_project(tmp_path / "cut", PROJECT)
     daemon = start()
     with daemon.client() as client:
-        project_id = client.post("/projects", json={"root": str(root)}).json()["id"]
+        project_id = client.post("/projects", json={"root": str(root), "trust": True}).json()["id"]
         params = {"command": "echo begun > begun; sleep 600", "timeout": 600_000}
         body = json.dumps({"agent": agent, "tool": "shell.bash", "params": params}).encode()
         line = _send(daemon, f"/projects/{project_id}/tools/call", body, len(body))
@@ -90,4 +90,6 @@ def test_a_request_whose_sender_hangs_up_before_its_end_is_not_carried_out(
     _until(lambda: "request.disconnected" in daemon.log())
     with daemon.client() as client:
         assert client.get("/projects").json()["items"] == []
-        assert client.post("/projects", json={"root": str(project)}).status_code == 201
+        assert (
+            client.post("/projects", json={"root": str(project), "trust": True}).status_code == 201
+        )

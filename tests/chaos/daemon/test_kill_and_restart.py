@@ -53,7 +53,7 @@ def test_everything_acknowledged_before_the_kill_is_there_after_it(
         with daemon.client() as client:
             try:
                 while not stop.is_set():
-                    answer = client.post("/projects", json={"root": str(project)})
+                    answer = client.post("/projects", json={"root": str(project), "trust": True})
                     if answer.status_code == 201:
                         acknowledged.append(answer.headers["x-request-id"])
             except httpx.TransportError:
@@ -82,12 +82,12 @@ def test_everything_acknowledged_before_the_kill_is_there_after_it(
 
 
 def test_killed_again_and_again_it_comes_up_again_and_again(start: Start, home: Path) -> None:
-    for _ in range(4):
+    for _ in range(2):
         daemon = start()
         assert daemon.said["ready"] is True, daemon.said
         daemon.kill()
     assert start().said["ready"] is True
-    assert len(_rows(home, "daemon.started")) == 5
+    assert len(_rows(home, "daemon.started")) == 3
     assert kaged(home, "audit", "verify").returncode == 0
 
 
@@ -128,7 +128,7 @@ def test_the_trail_shows_what_a_stranger_did_to_the_database_between_two_lives(
     root = make_project(tmp_path / "sample")
     with daemon.client() as client:
         for _ in range(3):
-            client.post("/projects", json={"root": str(root)})
+            client.post("/projects", json={"root": str(root), "trust": True})
     assert daemon.stop() == 0
     connection = sqlite3.connect(home / "kaged.db")
     for (name,) in connection.execute(
@@ -153,7 +153,9 @@ def test_what_a_killed_daemon_left_half_written_is_gone_after_the_next_start(
 ) -> None:
     first = start()
     with first.client() as client:
-        assert client.post("/projects", json={"root": str(project)}).status_code == 201
+        assert (
+            client.post("/projects", json={"root": str(project), "trust": True}).status_code == 201
+        )
     first.kill()
     left = project / f".kaged-tmp-{first.pid}-0"  # as a write leaves it that was cut off
     left.write_text("half", encoding="utf-8")

@@ -21,7 +21,7 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed_while_everybody_
     written = tmp_path / "soak.json"
     done = subprocess.run(
         [sys.executable, str(SOAK)],
-        env={**os.environ, "SOAK_S": "12", "SOAK_SEED": "11", "SOAK_FIGURES": str(written)},
+        env={**os.environ, "SOAK_S": "6", "SOAK_SEED": "11", "SOAK_FIGURES": str(written)},
         capture_output=True,
         text=True,
         check=False,
@@ -31,6 +31,10 @@ def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed_while_everybody_
     figures = json.loads(written.read_text(encoding="utf-8"))
     assert figures["wrong"] == []
     assert figures["seed"] == 11
-    assert figures["kills"] >= 1
+    assert figures["kills"] == 2
+    faults = {"plugin": ["die", "die_after"],
+              "bridge": ["die", "die_after", "garbage", "leave", "stall"]}  # fmt: skip
+    every = {f"{who}: {fault}" for who, kinds in faults.items() for fault in kinds}
+    assert set(figures["faults"]) == every
     assert min(figures["acknowledged"].values()) > 0, figures
     assert figures["done"]["clients that hung up"] > 0

@@ -1,7 +1,8 @@
 """kill -9 at every step of install, upgrade and uninstall: the store is old or new, never half.
 
 The child runs the real operation with the renames, removals and flushes of its process counted;
-at the n-th it ends without any clean-up, as kill -9 would end it there.
+at the n-th it ends without any clean-up, as kill -9 would end it there. A short run takes the first
+step of each kind (a call, and the two lines that led to it) and the last, a thorough one all.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,28 +21,28 @@ from typing import Any
 import pytest
 
 from fakes.store_lab import StoreLab, tree, write_plugin
+from thorough import sample
 
 KILLED = 137
-MOST_STEPS = 200
+FEWEST_STEPS = 5  # fewer would mean that the counting misses the work
 _COUNTED = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir", "symlink", "fchmod")
 
 
-def die_at(step: int) -> None:
-    """Make this process end at its n-th step that the disk sees."""
-    done = 0
+def die_at(step: int, steps: list[str]) -> None:
+    """Make this process end at its n-th step that the disk sees; all before it are noted."""
 
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal done
-            done += 1
-            if done == step:
+            way = [f"{one.name}:{one.lineno}" for one in traceback.extract_stack()[-3:-1]]
+            steps.append(f"{name} by {' '.join(way)}")
+            if len(steps) == step:
                 os._exit(KILLED)
             return real(*args, **kwargs)
 
         return call
 
     for name in _COUNTED:
-        setattr(os, name, counted(getattr(os, name)))
+        setattr(os, name, counted(name, getattr(os, name)))
 
 
 class FileTables:
@@ -58,16 +61,19 @@ class FileTables:
 
 
 async def operate(root: Path, operation: str, step: int) -> None:
+    """Do it and die at a step; with step 0 get to the end and write the steps down."""
+    steps: list[str] = []
     lab = StoreLab(root / "home", tables=FileTables(root))
     await lab.open()
     if operation != "uninstall":
         source = root / ("new" if operation == "upgrade" else "old")
         prompt = await lab.store.prepare(source)
-        die_at(step)
+        die_at(step, steps)
         await lab.store.install(source, prompt.digest)
     else:
-        die_at(step)
+        die_at(step, steps)
         await lab.store.uninstall("sample")
+    (root / "steps").write_text(json.dumps(steps), encoding="utf-8")
 
 
 async def recover(root: Path) -> None:
@@ -129,20 +135,25 @@ def in_child(work: Coroutine[Any, Any, None]) -> int:
 
 
 def drive(top: Path, operation: str) -> list[str]:
-    """Crash the operation at each of its steps; return the version found after each."""
+    """Crash the operation at one step after the other; return the version found after each."""
+    ready, root = top / "ready", top / "tried"
+    assert in_child(prepare(root, operation)) == 0
+    shutil.copytree(root, ready, symlinks=True)
+    assert in_child(operate(root, operation, 0)) == 0
+    steps: list[str] = json.loads((root / "steps").read_text(encoding="utf-8"))
+    assert len(steps) > FEWEST_STEPS
+    chosen = {number for number, _ in sample(enumerate(steps, 1), kind=lambda one: one[1])}
     outcomes: list[str] = []
-    for step in range(1, MOST_STEPS):
-        root = top / str(step)
-        assert in_child(prepare(root, operation)) == 0
-        ended = in_child(operate(root, operation, step))
-        if ended == 0:
-            return outcomes
-        assert ended == KILLED, ended
+    for step in sorted(chosen | {len(steps)}):
+        shutil.rmtree(root)
+        shutil.copytree(ready, root, symlinks=True)  # in the same place: files may name it
+        assert in_child(operate(root, operation, step)) == KILLED
         assert in_child(recover(root)) == 0
         outcomes.append((root / "found").read_text(encoding="utf-8"))
-    raise AssertionError("the operation never got to its end")
+    return outcomes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("operation", ["install", "upgrade", "uninstall"])
 def test_a_crash_at_any_step_leaves_the_old_state_or_the_new(
     tmp_path: Path, operation: str

@@ -15,7 +15,10 @@ from sqlalchemy import text
 from fakes.store_home import StoreHome
 from fakes.work_lab import PROJECT, WorkLab
 from kaged.base import Ids, ManualClock
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.store.interaction_rows import InteractionStatus
+
+OPERATOR = Actor.operator("op", VouchedBy.UNIX)
 
 HERE = Path(__file__).parent
 ROUNDS = 2
@@ -58,7 +61,7 @@ async def test_what_fifty_callers_were_told_is_done_survives_kill_nine(
         await _require_whole(lab)
         for fact in facts:
             if "question" in fact:
-                record = await lab.work.interactions.get(PROJECT, fact["question"])
+                record = await lab.work.interactions.get(PROJECT, fact["question"], OPERATOR)
                 assert record.status is InteractionStatus.PENDING
         await lab.tasks.close()
         await home.close()

@@ -46,7 +46,7 @@ async def check(lab: SessionLab, said: list[list[str]]) -> None:
         # Two entries of one append are there together or not at all.
         assert len(ids) % 2 == 0
     for run_id, session in begun.items():
-        run = await lab.service.run(run_id)
+        run = await lab.store.agent_runs.get(run_id)
         assert run.status in {AgentRunStatus.COMPLETED, AgentRunStatus.INTERRUPTED}
         if run_id in ended:
             assert run.status is AgentRunStatus.COMPLETED

@@ -14,7 +14,9 @@ from kaged.audit import load_key, verify_export
 async def _fill(daemon: InProcess, root: Path, times: int) -> str:
     project_id = ""
     for _ in range(times):
-        answer = await daemon.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await daemon.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201
         project_id = answer.json()["id"]
     return project_id
@@ -49,7 +51,7 @@ async def test_a_filter_narrows_by_event_project_time_and_text(
     await inside.client.delete(f"/api/v1/projects/{project_id}")
     rows = (await _ask(inside, event="project.*", project_id=project_id))["items"]
     assert [row["event"] for row in rows] == [
-        "project.unloaded", "project.loaded", "project.loaded",
+        "project.unloaded", "project.loaded", "project.trusted", "project.loaded",
     ]  # fmt: skip
     by_request = await _ask(inside, request_id=rows[0]["request_id"])
     assert [row["seq"] for row in by_request["items"]] == [rows[0]["seq"]]

@@ -95,7 +95,7 @@ async def test_a_bug_of_ours_has_the_shape_and_tells_nothing(
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("secret detail of /srv/private")
 
-    monkeypatch.setattr(inside.daemon.services.projects, "get", broken)
+    monkeypatch.setattr(inside.daemon.services.subsystems.projects, "get", broken)
     with structlog.testing.capture_logs() as logs:
         answer = await inside.client.get("/api/v1/projects/prj_01M7GH81G7BG8J23XEEGRHP5VB")
     assert answer.status_code == 500
@@ -112,7 +112,7 @@ async def test_after_a_bug_the_next_request_works(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patched:
-        patched.setattr(inside.daemon.services.projects, "get", broken)
+        patched.setattr(inside.daemon.services.subsystems.projects, "get", broken)
         await inside.client.get("/api/v1/projects/prj_01M7GH81G7BG8J23XEEGRHP5VB")
     assert (await inside.client.get("/api/v1/status")).status_code == 200
 

@@ -48,7 +48,7 @@ async def test_a_client_is_told_where_it_is_and_then_what_happens(
             "oldest": 1,
             "after": 0,
         }
-        await served.client.post("/api/v1/projects", json={"root": str(project)})
+        await served.client.post("/api/v1/projects", json={"root": str(project), "trust": True})
         event = await _next(stream)
         assert (event["type"], event["seq"], event["topic"]) == ("event", 1, "audit")
         assert event["name"] == event["data"]["event"] == "project.loaded"

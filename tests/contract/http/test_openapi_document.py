@@ -76,10 +76,15 @@ async def test_the_reference_page_has_every_error_code_of_the_edge() -> None:
 async def test_the_reference_page_has_every_limit() -> None:
     from kaged.events import hub
     from kaged.serve.http import connection, credentials, middleware
+    from kaged.serve.http.connection_budget import ListenerLimits
 
+    connections = ListenerLimits()
     page = PAGE.read_text(encoding="utf-8").replace(",", "")
     for number in (
-        connection.MAX_CONNECTIONS,
+        connections.tcp,
+        connections.owner,
+        connections.other_uid,
+        connections.other_uids,
         connection.MAX_HEAD_BYTES,
         middleware.MAX_BODY_BYTES,
         hub.RING_EVENTS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,21 @@ from typing import Any
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks as openapi_checks
 
 from fakes.running_daemon import daemon_in_process, make_project
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
+from thorough import THOROUGH, examples
 
-EXAMPLES = 8
-PATIENCE_S = 600  # a hundred routes, on a machine that does other things as well
+PATIENCE_S = 600 * (6 if THOROUGH else 1)  # a hundred routes, beside other work
+drawn = settings(
+    max_examples=examples(2),
+    deadline=None,
+    derandomize=not THOROUGH,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
 NOT_MEANT = [
     # Over the Unix socket nobody is asked for a credential, so there is none to ignore.
     openapi_checks.ignored_auth,
@@ -59,7 +65,9 @@ def fuzz_beside(fuzz: Callable[[Fuzzed], None]) -> None:
         with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
             async with daemon_in_process(Path(folder) / "h") as inside:
                 root = make_project(Path(folder) / "sample", PROJECT)
-                made = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+                made = await inside.client.post(
+                    "/api/v1/projects", json={"root": str(root), "trust": True}
+                )
                 project_id = made.json()["id"]
                 filed = {"title": "Title", "body": "Body"}
                 await inside.client.post(f"/api/v1/projects/{project_id}/issues", json=filed)
@@ -101,11 +109,13 @@ async def _bridge(
     await asyncio.wrap_future(future)
 
 
+@pytest.mark.thorough(random=True)
 @pytest.mark.timeout(PATIENCE_S)
 def test_no_request_breaks_the_daemon_or_the_document() -> None:
     fuzz_beside(_fuzz_all)
 
 
+@pytest.mark.thorough(random=True)
 @pytest.mark.timeout(PATIENCE_S)
 def test_no_request_to_a_loaded_project_breaks_the_daemon() -> None:
     fuzz_beside(_fuzz_project)
@@ -117,31 +127,28 @@ def _send(case: Any) -> None:
     case.call_and_validate(excluded_checks=NOT_MEANT)
 
 
+def _fuzz(cases: Any, known: Mapping[str, Any] | None = None) -> None:
+    """Send drawn requests; what is known of their paths takes the place of what was drawn."""
+
+    @drawn
+    @given(case=cases)
+    def fuzz(case: Any) -> None:
+        if known is not None:
+            given_ids: dict[str, Any] = dict(case.path_parameters or {})
+            case.path_parameters = {name: known.get(name, given_ids[name]) for name in given_ids}
+        _send(case)
+
+    fuzz()
+
+
 def _fuzz_all(fuzzed: Fuzzed) -> None:
     tried: set[str] = set()
     for found in fuzzed.schema.get_all_operations():
         operation = found.ok()
         tried.add(f"{operation.method.upper()} {operation.path}")
-        fitting = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-        # A route without parameters has nothing to get wrong.
-        wrong = (
-            operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
-            if operation.body or operation.query or operation.path_parameters
-            else fitting
-        )
-
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        )
-        @given(case=st.one_of(fitting, wrong))
-        def fuzz(case: Any) -> None:
-            _send(case)
-
-        fuzz()
+        _fuzz(operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
+        if operation.body or operation.query or operation.path_parameters:
+            _fuzz(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
     assert "POST /api/v1/projects" in tried
     assert len(tried) >= 19
 
@@ -157,18 +164,5 @@ def _fuzz_project(fuzzed: Fuzzed) -> None:
             continue
         tried += 1
 
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        )
-        @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
-        def fuzz(case: Any) -> None:
-            given_ids: dict[str, Any] = dict(case.path_parameters or {})
-            case.path_parameters = {name: known.get(name, given_ids[name]) for name in given_ids}
-            _send(case)
-
-        fuzz()
+        _fuzz(operation.as_strategy(generation_mode=GenerationMode.POSITIVE), known)
     assert tried >= 18

@@ -18,13 +18,22 @@ async def _events(daemon: InProcess, name: str) -> list[dict[str, Any]]:
 
 
 async def _load(daemon: InProcess, root: Path) -> dict[str, Any]:
-    answer = await daemon.client.post("/api/v1/projects", json={"root": str(root)})
+    answer = await daemon.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert answer.status_code == 201, answer.text
     return answer.json()
 
 
+async def _open(daemon: InProcess, root: Path) -> dict[str, Any]:
+    """Load a project and return it as it is once everything that guards it stands."""
+    loaded = await _load(daemon, root)
+    while loaded["readiness"]["state"] == "opening":
+        await asyncio.sleep(0)
+        loaded = (await daemon.client.get(f"/api/v1/projects/{loaded['id']}")).json()
+    return loaded
+
+
 async def test_a_loaded_project_shows_its_agent_tree(inside: InProcess, project: Path) -> None:
-    loaded = await _load(inside, project)
+    loaded = await _open(inside, project)
     assert loaded["slug"] == "sample"
     assert loaded["state"] == "loaded"
     assert loaded["agents"] == 2
@@ -39,7 +48,9 @@ async def test_a_loaded_project_shows_its_agent_tree(inside: InProcess, project:
 async def test_loading_is_on_record_with_who_asked_and_the_request(
     inside: InProcess, project: Path
 ) -> None:
-    answer = await inside.client.post("/api/v1/projects", json={"root": str(project)})
+    answer = await inside.client.post(
+        "/api/v1/projects", json={"root": str(project), "trust": True}
+    )
     (event,) = await _events(inside, "project.loaded")
     assert event["request_id"] == answer.headers["x-request-id"]
     assert event["project_id"] == answer.json()["id"]
@@ -76,7 +87,7 @@ async def test_a_project_with_errors_is_not_loaded_and_each_error_has_its_line(
     inside: InProcess, tmp_path: Path
 ) -> None:
     root = make_project(tmp_path / "bad", "primary:\n  model: default\n  systm_prompt: x\n")
-    answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+    answer = await inside.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert answer.status_code == 422
     error = require_error_shape(answer.json(), "config_invalid")
     assert {problem["line"] for problem in error["data"]["problems"]} >= {3}
@@ -88,7 +99,7 @@ async def test_a_project_with_errors_is_not_loaded_and_each_error_has_its_line(
 async def test_a_reload_with_errors_keeps_what_was_in_force(
     inside: InProcess, project: Path
 ) -> None:
-    loaded = await _load(inside, project)
+    loaded = await _open(inside, project)
     make_project(project, "primary: [")
     answer = await inside.client.post(f"/api/v1/projects/{loaded['id']}/reload")
     assert answer.status_code == 422
@@ -97,16 +108,19 @@ async def test_a_reload_with_errors_keeps_what_was_in_force(
 
 @pytest.mark.parametrize("root", ["relative", "", "/does/not/exist", "/etc/passwd", "/\0x"])
 async def test_a_root_that_is_none_is_refused(inside: InProcess, root: str) -> None:
-    answer = await inside.client.post("/api/v1/projects", json={"root": root})
+    answer = await inside.client.post("/api/v1/projects", json={"root": root, "trust": True})
     assert answer.status_code == 422
     require_error_shape(answer.json())
 
 
 async def test_trust_is_asked_for_recorded_and_kept(inside: InProcess, project: Path) -> None:
-    loaded = await _load(inside, project)
+    loaded = (await inside.client.post("/api/v1/projects", json={"root": str(project)})).json()
     assert loaded["trusted"] is False
     path = f"/api/v1/projects/{loaded['id']}"
-    assert (await inside.client.put(f"{path}/trust", json={"trusted": True})).json()["trusted"]
+    shown = {"trusted": True, "digest": loaded["ask"]["digest"]}
+    other = await inside.client.put(f"{path}/trust", json={**shown, "digest": "0" * 64})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "project_ask_changed")
+    assert (await inside.client.put(f"{path}/trust", json=shown)).json()["trusted"]
     assert (await inside.client.get(path)).json()["trusted"]
     assert (await _load(inside, project))["trusted"]
     await inside.client.put(f"{path}/trust", json={"trusted": False})
@@ -171,12 +185,12 @@ async def test_many_loads_at_once_give_one_project(inside: InProcess, project: P
 async def test_without_a_writable_trail_nothing_changes_and_reading_goes_on(
     inside: InProcess, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = await _load(inside, project)
+    loaded = await _open(inside, project)
     audit = inside.daemon.services.audit
     monkeypatch.setattr(audit, "_trouble", lambda: "the disk is full")
     path = f"/api/v1/projects/{loaded['id']}"
     for answer in (
-        await inside.client.post("/api/v1/projects", json={"root": str(tmp_path)}),
+        await inside.client.post("/api/v1/projects", json={"root": str(tmp_path), "trust": True}),
         await inside.client.post(f"{path}/reload"),
         await inside.client.put(f"{path}/trust", json={"trusted": True}),
         await inside.client.delete(path),

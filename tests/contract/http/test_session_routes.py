@@ -39,7 +39,7 @@ class SessionStage:
 
     @property
     def sessions(self) -> SessionServices:
-        sessions = self.inside.daemon.services.sessions
+        sessions = self.inside.daemon.services.subsystems.sessions
         assert sessions is not None
         return sessions
 
@@ -65,7 +65,7 @@ class SessionStage:
 
 
 async def _loaded(inside: InProcess, root: Path) -> SessionStage:
-    answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+    answer = await inside.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert answer.status_code == 201, answer.text
     return SessionStage(inside, answer.json()["id"])
 
@@ -302,7 +302,7 @@ async def test_an_issue_is_bound_to_a_session_and_unbound(stage: SessionStage) -
     refused, _ = await call(stage, "kaged.todo", {"action": "view"}, 409)
     assert refused["error"]["code"] == "no_bound_issue"
     session = (await stage.ask("GET", "/sessions"))["items"][0]["id"]
-    work = stage.inside.daemon.services.work
+    work = stage.inside.daemon.services.subsystems.work
     assert work is not None
     bound = await stage.ask("PUT", f"/sessions/{session}/issue", {"number": made["number"]})
     assert bound["issue_number"] == made["number"]

@@ -66,7 +66,7 @@ class Work:
         return int(made["number"])
 
     async def question(self, kind: InteractionKind, payload: Any, request_id: str) -> None:
-        work = self.inside.daemon.services.work
+        work = self.inside.daemon.services.subsystems.work
         assert work is not None
         context = ToolCallContext(
             "ses_1", "run_1", "primary", self.id, str(self.inside.places.home), None, request_id
@@ -77,7 +77,7 @@ class Work:
 @pytest.fixture
 async def work(inside: InProcess, tmp_path: Path) -> Work:
     root = make_project(tmp_path / "sample", PROJECT)
-    answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+    answer = await inside.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert answer.status_code == 201, answer.text
     return Work(inside, answer.json()["id"])
 

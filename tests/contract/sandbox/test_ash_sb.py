@@ -72,6 +72,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "account_hint": "work",
     },
     "capability.auth.poll": {"status": "pending", "retry_after_seconds": 7},
+    "capability.auth.cancel": {"ok": True, "flow_id": "caf_1"},
     "capability.auth.revoke": {"ok": True, "account_ref": "acct_work", "provider_revoked": True},
 }
 GOLDEN = {
@@ -124,6 +125,7 @@ GOLDEN = {
         "Capability auth completed (flow_id=caf_1, capability=gog.email, account_ref=acct_work)\n"
     ),
     "capability auth poll --flow-id caf_1": ("Auth flow pending (flow_id=caf_1, retry_after=7s)\n"),
+    "capability auth cancel --flow-id caf_1": "Auth flow canceled (flow_id=caf_1)\n",
     "capability auth revoke -c gog.email --account acct_work": (
         "Capability account unlinked (capability=gog.email, account_ref=acct_work, "
         "provider_revoked=yes)\n"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kaged.base import JsonObject, JsonValue
+from fakes.capability_codes import CAPABILITY_CODES
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.serve.sandbox_rpc import RpcLimits, SandboxRpc
 from kaged.services.errors import (
-    CAPABILITY_CODES,
     CapabilityNotFound,
     CapabilityRateLimited,
     provider_error,
@@ -198,6 +198,27 @@ async def test_the_text_of_an_unforeseen_exception_stays_in_the_host() -> None:
         assert "secret-marker" not in json.dumps(answer)
         assert answer["error"]["message"] == "capability_internal_error: request failed"
         assert answer["error"]["data"]["code"] == "capability_internal_error"
+
+
+@requirement("SC-AMB-06")
+@pytest.mark.parametrize("method", sorted(Methods.methods))
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("secret-marker-4711"),
+        KagedError("secret-marker-4711 in /home/x/kaged.db", code="store_unusable", fix="marker"),
+    ],
+)
+async def test_no_method_lets_a_text_of_the_host_out(method: str, error: Exception) -> None:
+    """Those that only list something no more than the others."""
+    methods = Methods(lambda _: raising(error))
+    async with serving(methods) as channel, channel.client() as client:
+        answer = await client.ask(request(method))
+        assert answer["error"] == {
+            "code": -32603,
+            "message": "capability_internal_error: request failed",
+            "data": {"code": "capability_internal_error", "retryable": True},
+        }
 
 
 @pytest.mark.parametrize("method", sorted(Methods.methods))

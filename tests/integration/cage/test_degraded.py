@@ -229,6 +229,7 @@ async def test_an_error_that_is_nobodys_fault_still_leaves_nothing(
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
+    await collect(await spawner.spawn(REQUEST))  # the setup helper runs from now on
     before = our_children()
     monkeypatch.setattr(launch_module, "_check_parent", broken)
     with pytest.raises(RuntimeError, match="a bug"):
@@ -238,6 +239,7 @@ async def test_an_error_that_is_nobodys_fault_still_leaves_nothing(
 
 async def test_cancelling_a_start_leaves_nothing(spawner: Spawner) -> None:
     await collect(await spawner.spawn(REQUEST))
+    spawner.launchers.close()  # what it keeps in stock is no leftover
     before, fds = our_children(), our_descriptors()
     for turns in range(1, 40):
         task = asyncio.ensure_future(spawner.spawn(REQUEST))  # noqa: TID251 - to be cancelled here
@@ -249,6 +251,7 @@ async def test_cancelling_a_start_leaves_nothing(spawner: Spawner) -> None:
         except asyncio.CancelledError:
             continue
         await collect(process)
+    spawner.launchers.close()
     assert our_children() == before
     assert our_descriptors() == fds
 

@@ -42,3 +42,11 @@ def test_whatever_else_lies_on_the_way_is_noticed() -> None:
 def test_a_path_of_the_host_that_can_be_seen_is_noticed() -> None:
     said = lines("--dir", "/made/other", hidden=("/nowhere", "/made/other"))
     assert said[HIDDEN] == f"bad {HIDDEN}: /made/other can be seen"
+
+
+def test_the_keys_of_the_user_are_noticed_unless_they_are_covered() -> None:
+    if not Path("/proc/keys").exists():  # a kernel without keys has none to show
+        return
+    name = "keys of the user"
+    assert lines()[name] == f"bad {name}: /proc/keys can be opened"
+    assert lines("--ro-bind", "/dev/null", "/proc/keys")[name] == f"ok {name}"

@@ -1,4 +1,4 @@
-"""Daemons as processes of their own; none outlives its test."""
+"""Daemons as processes of their own; none outlives its test, but for the one that tests share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from fakes.host_over_http import HttpHost, http_host
-from fakes.running_daemon import DaemonProcess, kaged, make_project, start_daemon
+from fakes.running_daemon import DaemonProcess, kaged, make_home, make_project, start_daemon
+from kaged.base.instance_lock import holder_of
 
 
 @pytest.fixture
@@ -19,12 +20,36 @@ def tmp_path() -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
+@pytest.fixture(scope="session")
+def shared() -> Iterator[DaemonProcess]:
+    """Yield a daemon that tests of commands share; each has a project of its own on it.
+
+    Its model says `done` to everything.
+    """
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        home = make_home(Path(folder).resolve() / "h")
+        (home / "script.yaml").write_text("turns: [{say: done, repeat: true}]\n", encoding="utf-8")
+        local = home / "local.toml"
+        local.write_text('[models.default]\nmodel = "scripted:script.yaml"\n', encoding="utf-8")
+        local.chmod(0o600)
+        daemon = start_daemon(home, config=None, forked=True)
+        assert daemon.said["ready"], daemon.log()
+        yield daemon
+        daemon.stop()
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """Yield a home; whatever daemon holds it at the end is ended."""
     yield tmp_path / "h"
-    if (tmp_path / "h").exists():
+    if holder_of(tmp_path / "h" / "run" / "daemon.lock") is not None:
         kaged(tmp_path / "h", "daemon", "stop", "--force")
+
+
+@pytest.fixture
+def own(home: Path) -> Path:
+    """Return a home with a configuration that takes any free port."""
+    return make_home(home)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[InProcess]:
 async def load(inside: InProcess, root: Path) -> str:
     make_project(root, PROJECT)
     (root / "show.py").write_text(SHOW, encoding="utf-8")
-    answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+    answer = await inside.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
 

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
@@ -61,14 +62,16 @@ class Stage:
 
     @property
     def bridges(self) -> LanguageServices:
-        found = self.inside.daemon.services.code
+        found = self.inside.daemon.services.subsystems.code
         assert isinstance(found, LanguageServices)
         return found
 
-    async def load(self, name: str = "one", text: str = PROJECT) -> str:
+    async def load(self, name: str = "one", text: str = PROJECT, *, trust: bool = True) -> str:
         root = make_project(self.folder / name, text)
         (root / "a.py").write_text("ERR\n", encoding="utf-8")
-        answer = await self.inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await self.inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": trust}
+        )
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
@@ -129,10 +132,16 @@ async def gone(pid: int | None) -> None:
 
 @requirement("AT-REG-08", "AT-AMB-44")
 async def test_a_daemon_has_exactly_the_built_in_tools(stage: Stage) -> None:
-    tool_service: Any = stage.inside.daemon.services.tools
-    assert set(tool_service.registry.names()) == BUILT_IN
+    tool_service: Any = stage.inside.daemon.services.subsystems.tools
+
+    def built_in() -> set[str]:
+        return {one.name for one in tool_service.registry.list() if one.source == "builtin"}
+
+    assert built_in() == BUILT_IN
     await stage.call(await stage.load(), "file.read", path="./a.py")
-    assert set(tool_service.registry.names()) == BUILT_IN
+    assert built_in() == BUILT_IN
+    # Those of skills are an owner's own, for agents that have skills.
+    assert set(tool_service.registry.names()) - BUILT_IN == {"skill.load", "skill.run"}
 
 
 @requirement("AT-LSP-10")
@@ -224,8 +233,9 @@ async def test_a_server_that_nobody_asks_is_stopped_after_the_configured_time(
 async def test_a_projects_own_server_counts_once_the_project_is_trusted(stage: Stage) -> None:
     own = [sys.executable, str(FAKE), str(stage.plan), str(stage.folder / "own.jsonl")]
     text = f"{PROJECT}lsp:\n  servers:\n    - lang: python\n      command: {json.dumps(own)}\n"
-    project = await stage.load("one", text)
+    project = await stage.load("one")
     await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+    assert await stage.load("one", text, trust=False) == project
     assert (await stage.servers(project))["python"]["configured_by"] == "config.toml"
     assert (await stage.servers(project))["go"]["configured_by"] == "built in"
     assert (await stage.servers(project))["go"]["command"] == ["gopls"]
@@ -274,6 +284,10 @@ async def test_at_the_end_bridges_go_after_the_http_server_and_before_the_termin
         serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
         await daemon.server.listening.wait()
         await daemon.startup.open()
+        path = str(daemon.sockets[0].getsockname())
+        over = httpx.AsyncHTTPTransport(uds=path)
+        async with httpx.AsyncClient(transport=over, base_url="http://kaged") as client:
+            assert (await client.get("/api/v1/status")).is_success  # it serves until it is stopped
         serving.add_done_callback(lambda _: order.append("http"))
         daemon.services.hub.close()
         daemon.server.stop()
@@ -303,7 +317,9 @@ async def test_a_debug_session_ends_with_the_run_that_began_it(stage: Stage) -> 
     )
     assert said
     # Reading the project anew begins another session and run.
-    answer = await stage.inside.client.post(f"/api/v1/projects/{project}/reload")
+    answer = await stage.inside.client.post(
+        f"/api/v1/projects/{project}/reload", json={"trust": True}
+    )
     assert answer.status_code == 200
     async with asyncio.timeout(30):
         while not (ended := await stage.events("debug.session_ended")):  # noqa: ASYNC110 - written behind
@@ -341,7 +357,7 @@ async def test_debuggers_are_the_projects_the_operators_or_the_built_in_ones(
         tmp_path / "home", config=config(tmp_path) + operator, clock=SystemClock()
     ) as inside:
         stage = Stage(inside, tmp_path)
-        project = await stage.load("one", text)
+        project = await stage.load("one")
 
         async def launched_types() -> dict[str, list[str]]:
             await stage.call(project, **started)
@@ -356,8 +372,14 @@ async def test_debuggers_are_the_projects_the_operators_or_the_built_in_ones(
                 if (log := tmp_path / f"{level}.jsonl").exists()
             }
 
-        # Nobody has trusted the project: what it names is not started.
         assert await launched_types() == {"operator": ["operator"]}
+        # Nobody has agreed to what the project names now: nothing is started.
+        await stage.load("one", text, trust=False)
+        refused = await inside.client.post(
+            f"/api/v1/projects/{project}/tools/call",
+            json={"agent": "primary", "tool": "debug", "params": {"action": "launch"}},
+        )
+        assert refused.is_error
         answer = await inside.client.put(
             f"/api/v1/projects/{project}/trust", json={"trusted": True}
         )

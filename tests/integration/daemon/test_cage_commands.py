@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from fakes.running_daemon import KAGED, environment, kaged, make_home
+from fakes.running_daemon import KAGED, DaemonProcess, environment, kaged
 
 
 def _json(home: Path, *arguments: str, expect: int = 0) -> Any:
     done = kaged(home, *arguments, "--json")
     assert done.returncode == expect, (done.stdout, done.stderr)
     return json.loads(done.stdout if expect == 0 else done.stderr)
-
-
-@pytest.fixture
-def own(home: Path) -> Path:
-    """Return a home with a configuration that takes any free port."""
-    return make_home(home)
 
 
 def _shell(own: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -66,8 +60,9 @@ def test_every_agent_is_explained_in_sentences(own: Path, project: Path) -> None
 
 
 def test_an_installed_plugin_is_explained_in_the_words_of_the_install_prompt(
-    own: Path, project: Path, tmp_path: Path
+    start: Callable[..., DaemonProcess], own: Path, project: Path, tmp_path: Path
 ) -> None:
+    start(forked=True)
     source = _plugin(tmp_path, "net:*", "write:fs:config:/notes")
     asked = kaged(own, "plugin", "install", str(source))  # nobody is there to say yes
     assert asked.returncode != 0

@@ -219,12 +219,12 @@ def fired(tmp_path_factory: pytest.TempPathFactory) -> Fired:
         assert done.returncode == 0, (words, done.stdout, done.stderr, daemon.log()[-3000:])
         return done.stdout
 
-    daemon = start_daemon(home, config=config)
+    daemon = start_daemon(home, config=config, forked=True)
     try:
         assert daemon.said.get("ready"), daemon.log()
         do("plugin", "install", str(top / "spy"), "--yes")
         do("plugin", "enable", "spy")
-        do("project", "load", str(root))
+        do("project", "load", "--trust", str(root))
         until(lambda: "calc.count" in do("tool", "list"), daemon)
         do("run", "please count")
         session = json.loads(do("session", "list", "--json"))["items"][0]["id"]

@@ -47,7 +47,7 @@ class Talk:
     async def ended(self, text: str) -> dict[str, Any]:
         """Send a message and wait for the end of its run."""
         run_id = await self.say(text)
-        subsystems: Any = self.host.inside.daemon.services.sessions
+        subsystems: Any = self.host.inside.daemon.services.subsystems.sessions
         async with asyncio.timeout(WAIT_S):
             await subsystems.driver.wait(run_id)
         return await self.run()
@@ -143,7 +143,7 @@ async def test_cancelling_during_a_shell_command_leaves_nothing_behind(
         run = await talk.run()
         assert (run["id"], run["status"]) == (run_id, "cancelled")
         assert not _alive(pid)
-        tool_service: Any = host.inside.daemon.services.tools
+        tool_service: Any = host.inside.daemon.services.subsystems.tools
         assert tool_service._locks.held() == 0
         assert (await talk.ended("Still there?"))["status"] == "completed"
 
@@ -205,7 +205,7 @@ async def test_a_crashed_plugin_is_blocked_in_sessions_and_502_over_http(
         await host.running(stub)
         talk = await begun(host, root)
         await talk.ended("One")
-        plugins: Any = host.inside.daemon.services.plugins
+        plugins: Any = host.inside.daemon.services.subsystems.plugins
         plugin = plugins.supervisor.get("mem")
 
         os.kill((await host.get("/plugins/mem"))["pid"], signal.SIGKILL)

@@ -51,7 +51,9 @@ async def daemon(folder: Path, more: str) -> AsyncGenerator[Stage]:
     (root / "src").mkdir(exist_ok=True)
     (root / "secret.txt").write_text("hidden\n", encoding="utf-8")
     async with daemon_in_process(folder / "home", config=CONFIG + more) as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201, answer.text
         yield Stage(inside, f"/api/v1/projects/{answer.json()['id']}")
 

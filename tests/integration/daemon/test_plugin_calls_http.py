@@ -109,7 +109,7 @@ async def test_notifications_reach_those_who_want_this_plugins(
     await host.call("one")
     await host.call("other")
     await host.events("plugin.notification")
-    seen = [event for event in hub._ring if event.seq > before and event.topic.startswith("plugin")]
+    seen = [event for event in hub.read(before) if event.topic.startswith("plugin")]
     assert [event.topic for event in seen] == ["plugin:one", "plugin:other"]
     assert [wanted(event.topic) for event in seen] == [True, False]
     assert not any(unwanted(event.topic) for event in seen)

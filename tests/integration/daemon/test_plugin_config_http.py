@@ -1,15 +1,14 @@
-"""The configuration of plugins from the operator's files and the project's, and its knobs."""
+"""The configuration of plugins from the operator's files and the project's."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from fakes.host_over_http import HttpHost, http_host, write_project, write_stub
+from fakes.host_over_http import http_host, write_project, write_stub
 from requirements import requirement
 
 ECHO = {"on": {"a.b": [{"echo": True}], "c.d": [{"env": True}]}}
-KNOB = {"type": "boolean", "label": "On", "default": True, "binds_to": "config.on"}
 
 
 @requirement("PH-CONF-01", "PH-CONF-02", "PH-CONF-11", "PH-CONF-20", "PH-AMB-28")
@@ -75,24 +74,3 @@ async def test_both_halves_reach_the_plugin_and_a_missing_variable_stops_one(
         )
         assert "1-secret" not in everything
         assert "/srv/private/place" not in everything
-
-
-@requirement("PH-MANI-32", "PH-AMB-42")
-async def test_a_knob_that_does_not_fit_its_field_is_a_warning_until_it_is_turned(
-    host: HttpHost, tmp_path: Path
-) -> None:
-    field = {"type": "object", "properties": {"on": {"type": "string"}}}
-    stub = write_stub(tmp_path / "s", ECHO, knobs={"on": KNOB}, config_schema=field)
-    shown = await host.post("/plugins/preview", {"path": str(stub)})
-    assert any("on" in warning for warning in shown["warnings"]), shown["warnings"]
-    await host.running(stub)
-    root = write_project(tmp_path / "boats", {"plugins": {"stub": {"package": "stub"}}})
-    project_id = (await host.load(root))["id"]
-    await host.settle()
-    body = {"project_id": project_id, "value": True}
-    await host.ask("PUT", "/plugins/stub/knobs/on", body, expect=422)
-    deep = {**KNOB, "binds_to": "config.a.b"}
-    faulty = write_stub(
-        tmp_path / "deep", ECHO, name="deep", knobs={"on": deep}, config_schema=field
-    )
-    await host.post("/plugins/preview", {"path": str(faulty)}, expect=422)

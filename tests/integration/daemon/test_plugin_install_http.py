@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fakes.host_over_http import HttpHost, http_host, write_project, write_stub
-from fakes.running_daemon import ANY_PORT
+from fakes.host_over_http import HttpHost, http_host, write_stub
 from requirements import requirement
 
 ECHO = {"on": {"a.b": [{"echo": True}], "c.d": [{"env": True}]}}
@@ -61,24 +60,6 @@ async def test_a_faulty_manifest_is_refused_at_install(host: HttpHost, tmp_path:
     assert await host.get("/plugins") == {"items": []}
 
 
-@requirement("PH-MANI-04", "PH-AMB-43")
-async def test_versions_decide_between_refusal_upgrade_and_downgrade(
-    host: HttpHost, tmp_path: Path
-) -> None:
-    await host.running(write_stub(tmp_path / "v142", ECHO, version="1.4.2"))
-    again = await host.post("/plugins/preview", {"path": str(tmp_path / "v142")}, expect=409)
-    assert again["error"]["code"] == "plugin_already_installed"
-    for version, change in (("1.5.0", "upgrade"), ("1.4.0", "downgrade")):
-        path = write_stub(tmp_path / version, ECHO, version=version)
-        assert (await host.post("/plugins/preview", {"path": str(path)}))["change"] == change
-    declared = {"package": "stub", "version": "^2"}
-    root = write_project(tmp_path / "boats", {"plugins": {"stub": declared}})
-    project_id = (await host.load(root))["id"]
-    await host.settle()
-    (refused,) = (await host.get("/plugins/stub"))["refused"]
-    assert refused == f"{project_id} primary: version 1.4.2 is installed, ^2 is asked for"
-
-
 @requirement("PH-SUP-01", "PH-SUP-04", "PH-FAIL-04", "PH-SUP-03")
 async def test_at_start_only_the_enabled_run_and_a_broken_one_harms_nobody(
     home: Path, tmp_path: Path
@@ -117,20 +98,3 @@ async def test_at_start_only_the_enabled_run_and_a_broken_one_harms_nobody(
                                     "plugin.disabled")  # fmt: skip
         told = {row["data"].get("name") for row in started}
         assert {*kinds, "invalid"} <= told
-
-
-@requirement(
-    "PH-SUP-05", "PH-SUP-06", "PH-SUP-07", "PH-SUP-08", "PH-SUP-09", "PH-MANI-12"
-)  # fmt: skip
-async def test_a_plugin_finds_its_place_in_its_environment(home: Path, tmp_path: Path) -> None:
-    config = ANY_PORT + '[logging]\nlevel = "debug"\n'
-    async with http_host(home, config) as host:
-        env = {"LOG_LEVEL": "loud", "LANG": "de_DE.UTF-8", "KAGED_API_VERSION": "7"}
-        await host.running(write_stub(tmp_path / "s", ECHO, env=env))
-        seen = (await host.call("stub", "c.d"))["env"]
-        store = str(home / "plugins" / "stub")
-        assert seen["KAGED_PLUGIN_NAME"] == "stub"
-        assert seen["KAGED_PLUGIN_DIR"] == seen["HOME"] == store
-        assert seen["KAGED_API_VERSION"] == "1"
-        assert seen["KAGED_LOG_LEVEL"] == "debug"
-        assert (seen["LOG_LEVEL"], seen["LANG"]) == ("loud", "de_DE.UTF-8")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fakes.host_over_http import HttpHost, http_host, write_stub
-from fakes.running_daemon import ANY_PORT
+from fakes.host_over_http import HttpHost, write_stub
 from kaged.config.locations import Locations
 from requirements import requirement
 
@@ -50,35 +49,7 @@ async def test_storage_is_for_those_who_asked_for_it(host: HttpHost, tmp_path: P
         assert (await host.get(f"/plugins/{name}"))["state"] == "running"
 
 
-@requirement("PH-STOR-14")
-async def test_uninstalling_drops_this_plugins_tables_and_says_so(
-    host: HttpHost, tmp_path: Path
-) -> None:
-    make = [{"ask": ["kaged.storage.exec", {"sql": "CREATE TABLE t (a)", "params": []}]}]
-    list_ = [{"ask": ["kaged.storage.schema", {}]}]
-    on = {"on": {"a.b": make, "c.d": list_}}
-    # One name is the beginning of the other: their tables must be told apart (PH-AMB-31).
-    for name in ("mem", "mem-two"):
-        write = ["kaged:storage:write"]
-        await host.running(write_stub(tmp_path / name, on, name=name, capabilities=write))
-        await host.call(name)
-    await host.ask("DELETE", "/plugins/mem?force=true")
-    (row,) = await host.events("plugin.uninstalled")
-    assert row["data"] == {"name": "mem", "version": "1.0.0", "tables": ["t"]}
-    assert (await host.call("mem-two", "c.d"))["tables"] == ["t"]
-    await host.running(tmp_path / "mem")
-    assert (await host.call("mem", "c.d"))["tables"] == []
-
-
 @requirement("PH-INST-30")
-async def test_the_store_is_where_the_deployment_says(home: Path, tmp_path: Path) -> None:
-    async with http_host(home) as host:
-        await host.install(write_stub(tmp_path / "s", ECHO))
-    assert (home / "plugins" / "stub").is_dir()
+def test_a_users_own_store_is_among_their_data() -> None:
     user = Locations.from_env({"HOME": "/home/ada", "XDG_DATA_HOME": "/home/ada/data"})
     assert user.plugins_dir == Path("/home/ada/data/kaged/plugins")
-    own = tmp_path / "own-store"
-    async with http_host(tmp_path / "h2", f'{ANY_PORT}[plugins]\ndir = "{own}"\n') as host:
-        await host.running(write_stub(tmp_path / "s", ECHO))
-        assert (own / "stub" / "main.py").is_file()
-        assert not (tmp_path / "h2" / "plugins" / "stub").exists()

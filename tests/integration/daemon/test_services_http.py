@@ -55,7 +55,7 @@ async def _ready(inside: InProcess) -> dict[str, Any]:
 
 
 def _services(inside: InProcess) -> AccountService:
-    found = inside.daemon.services.readiness.subsystems().accounts
+    found = inside.daemon.services.subsystems.accounts
     assert isinstance(found, AccountService)
     return found
 
@@ -144,7 +144,8 @@ async def test_only_the_operators_config_says_what_is_executed(home: Path) -> No
     skill = home / "skills" / "gog"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(
-        "---\ncapabilities: [gog.email]\ncommand: [/bin/evil]\nimage: evil\nruntime: evil\n"
+        "---\ndescription: Mail.\ncapabilities: [gog.email]\ncommand: [/bin/evil]\nimage: evil\n"
+        "runtime: evil\n"
         "capability_provider: {command: [/bin/evil]}\n---\n",
         encoding="utf-8",
     )
@@ -185,7 +186,9 @@ capability_provider = {{ enabled = true, namespace = "off", command = ["{python}
                 "capabilities: {providers: {evil: {command: [/bin/evil]}}}\n"
                 "skills: {gog: {capability_provider: {command: [/bin/evil]}}}\n",
             )
-            loaded = await inside.client.post("/api/v1/projects", json={"root": str(project)})
+            loaded = await inside.client.post(
+                "/api/v1/projects", json={"root": str(project), "trust": True}
+            )
             assert "capabilities" in loaded.text
             assert "config.toml" in loaded.text
             assert [one["namespace"] for one in services.providers()] == ["gog"]
@@ -226,7 +229,7 @@ async def test_no_route_of_the_daemon_gives_a_credential_or_invokes(home: Path) 
         for name in own:
             fields = set(shapes[name]["properties"])
             assert not fields & {"token", "secret", "credential", "refresh_token", "sealed"}
-        tool_service: Any = inside.daemon.services.readiness.subsystems().tools
+        tool_service: Any = inside.daemon.services.subsystems.tools
         names = tool_service.registry.names()
         assert names
         assert not any("capability" in name or "service" in name for name in names)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fakes.running_daemon import kaged, make_home, make_project
+from fakes.commands import Commands, load_project
+from fakes.running_daemon import DaemonProcess
 
-PROJECT = """\
-version: 1
-project: sample
-primary:
-  model: default
-  system_prompt: You help.
-"""
 EXPORT = (
     '{"format":"kaged-session","version":1,"session":{"id":"ses_OLD","kind":"primary",'
     '"title":"Brought along","model":"m","parent_session":null,"parent_entry":null,'
@@ -38,28 +29,10 @@ EXPORT = (
 )
 
 
-class Commands:
-    """The commands of one user, in the folder of one loaded project."""
-
-    def __init__(self, home: Path, root: Path) -> None:
-        self.home = home
-        self.root = root
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return kaged(self.home, *arguments, cwd=self.root)
-
-    def json(self, *arguments: str, expect: int = 0) -> Any:
-        done = self.run(*arguments, "--json")
-        assert done.returncode == expect, (done.stdout, done.stderr)
-        return json.loads(done.stderr if expect else done.stdout)
-
-
 @pytest.fixture
-def commands(home: Path, tmp_path: Path) -> Commands:
+def commands(shared: DaemonProcess, tmp_path: Path) -> Commands:
     """Return commands on a loaded project."""
-    made = Commands(make_home(home), make_project(tmp_path / "sample", PROJECT))
-    made.json("project", "load")
-    return made
+    return load_project(shared, tmp_path / "sample")
 
 
 def test_without_a_current_session_the_advice_helps(commands: Commands) -> None:
@@ -67,12 +40,6 @@ def test_without_a_current_session_the_advice_helps(commands: Commands) -> None:
     nothing = commands.json("session", "fork", "--switch", expect=3)["error"]
     assert nothing["message"] == "This project has no current session."
     assert "`kaged chat`" in nothing["data"]["fix"]
-    (commands.home / "script.yaml").write_text("turns: [{say: done}]\n", encoding="utf-8")
-    local = commands.home / "local.toml"
-    local.write_text('[models.default]\nmodel = "scripted:script.yaml"\n', encoding="utf-8")
-    local.chmod(0o600)
-    commands.run("daemon", "stop")
-    commands.json("project", "load")
     ran = commands.run("run", "do it")
     assert ran.returncode == 0, ran.stderr
 

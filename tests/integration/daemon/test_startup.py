@@ -20,6 +20,7 @@ from kaged.base import KagedError, SystemClock
 from kaged.config import Locations
 from kaged.diagnostics.gates import Gates
 from kaged.serve.http import HttpServices, early_app
+from kaged.serve.http import app as http_app
 from kaged.serve.http.connection import PeerConnection
 from requirements import requirement
 
@@ -58,13 +59,13 @@ async def test_early_requests_are_answered_and_others_wait_for_their_subsystem(
 async def test_before_the_routes_are_loaded_health_is_answered_and_strangers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, load = threading.Event(), early_app._load
+    release, load = threading.Event(), http_app.create_app
 
     def load_late(services: HttpServices) -> FastAPI:
         assert release.wait(WAIT_S)
         return load(services)
 
-    monkeypatch.setattr(early_app, "_load", load_late)
+    monkeypatch.setattr(http_app, "create_app", load_late)
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
         peer = PeerConnection("tcp", address="127.0.0.1")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fakes.commands import load_project
 from fakes.running_daemon import (
     DaemonProcess,
     InProcess,
@@ -62,7 +63,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     (root / "a.txt").write_text("one\n", "utf-8")
     async with daemon_in_process(tmp_path / "home") as inside:
         made = Stage(inside, root)
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         made.base = f"/api/v1/projects/{answer.json()['id']}"
         await made.call("file.read", path="./a.txt")
         await made.call("edit.text", path="./a.txt", old_string="one", new_string="two")
@@ -74,7 +77,9 @@ async def test_undo_outlives_the_daemon(tmp_path: Path) -> None:
     root = make_project(tmp_path / "project", PROJECT)
     async with daemon_in_process(tmp_path / "home") as inside:
         stage = Stage(inside, root)
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         stage.base = f"/api/v1/projects/{answer.json()['id']}"
         await stage.call("file.create", path="./b.txt", content="new\n")
         base = stage.base
@@ -144,12 +149,9 @@ async def test_an_unknown_project_has_no_steps(stage: Stage) -> None:
         require_error_shape(answer.json(), "project_not_found")
 
 
-def test_the_commands_list_and_take_back(
-    start: Callable[..., DaemonProcess], home: Path, tmp_path: Path
-) -> None:
-    start()
-    root = make_project(tmp_path / "project", PROJECT)
-    assert kaged(home, "project", "load", str(root)).returncode == 0
+def test_the_commands_list_and_take_back(shared: DaemonProcess, tmp_path: Path) -> None:
+    commands = load_project(shared, tmp_path / "project", PROJECT.replace("sample", "SLUG"))
+    home, root = commands.home, commands.root
     for name in ("x", "y", "z"):
         made = kaged(home, "tool", "call", "file.create", f"path=./{name}", "content=1", cwd=root)
         assert made.returncode == 0, made.stderr
@@ -170,9 +172,9 @@ def test_the_commands_list_and_take_back(
 def test_the_servers_of_a_project_are_shown(
     start: Callable[..., DaemonProcess], home: Path, tmp_path: Path
 ) -> None:
-    start(env={"PATH": "/usr/bin:/bin"})
+    start(env={"PATH": "/usr/bin:/bin"}, forked=True)
     root = make_project(tmp_path / "project", PROJECT)
-    assert kaged(home, "project", "load", str(root)).returncode == 0
+    assert kaged(home, "project", "load", "--trust", str(root)).returncode == 0
     shown = kaged(home, "lsp", "status", cwd=root)
     assert shown.returncode == 0, shown.stderr
     assert "rust-analyzer" in shown.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -49,8 +48,7 @@ async def test_uninstalling_is_refused_while_a_session_uses_the_plugin(
             "Plugin mem is active in 1 session(s). Stop sessions first, or use --force."
         )
         assert (await host.call("mem", "a.b", x=1))["x"] == 1
-        installed: Any = host.inside.daemon.services.plugins
-        assert (installed._installer.store.directory / "mem" / "main.py").exists()
+        assert (home / "plugins" / "mem" / "main.py").exists()
 
         said = await asyncio.to_thread(kaged, home, "plugin", "uninstall", "mem")
         assert said.returncode != 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fakes.running_daemon import kaged, make_home, make_project
+from fakes.commands import Commands, load_project
+from fakes.running_daemon import DaemonProcess
 
 PROJECT = """\
 version: 1
-project: sample
+project: SLUG
 primary:
   model: default
   system_prompt: You help.
@@ -27,28 +27,10 @@ workflows:
 """
 
 
-class Commands:
-    """The commands of one user, in the folder of one loaded project."""
-
-    def __init__(self, home: Path, root: Path) -> None:
-        self.home = home
-        self.root = root
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return kaged(self.home, *arguments, cwd=self.root)
-
-    def json(self, *arguments: str, expect: int = 0) -> Any:
-        done = self.run(*arguments, "--json")
-        assert done.returncode == expect, (done.stdout, done.stderr)
-        return json.loads(done.stderr if expect else done.stdout)
-
-
 @pytest.fixture
-def commands(home: Path, tmp_path: Path) -> Commands:
+def commands(shared: DaemonProcess, tmp_path: Path) -> Commands:
     """Return commands on a loaded project."""
-    made = Commands(make_home(home), make_project(tmp_path / "sample", PROJECT))
-    made.json("project", "load")
-    return made
+    return load_project(shared, tmp_path / "sample", PROJECT)
 
 
 def test_an_issues_way_through_the_commands(commands: Commands) -> None:

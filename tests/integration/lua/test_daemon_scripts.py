@@ -28,7 +28,7 @@ GRANTS = '[plugins.capabilities]\nrewind = ["session_write", "exec"]\n'
 
 
 async def _project(inside: InProcess, root: Path) -> str:
-    loaded = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+    loaded = await inside.client.post("/api/v1/projects", json={"root": str(root), "trust": True})
     assert loaded.status_code == 201, loaded.text
     return str(loaded.json()["id"])
 
@@ -42,57 +42,6 @@ def _script(home: Path, name: str, text: str) -> None:
 async def _json(answer: httpx.Response, status: int = 200) -> Any:
     assert answer.status_code == status, answer.text
     return answer.json() if status != 204 else None
-
-
-@requirement("LC-AMB-01", "LC-AMB-02")
-async def test_a_wrong_grant_is_loud_and_grants_nothing(tmp_path: Path) -> None:
-    home, root = tmp_path / "home", make_project(tmp_path / "work")
-    home.mkdir(mode=0o700)
-    ask = "caps = kage.request_capabilities({'exec', 'session_write'})\n"
-    say = "kage.notify(tostring(caps.exec) .. tostring(caps.session_write))"
-    _script(home, "rewind", ask + say)
-    cases = {
-        'rewind = ["exce"]\nother = ["exec"]': ("falsefalse", ["rewind", "exce", "session_write"]),
-        'rewind = "exec"': ("falsefalse", ["rewind", "list"]),
-        'absent = ["exec"]\nrewind = ["exec", "exec"]': ("truefalse", []),
-    }
-    for text, (expected, words) in cases.items():
-        config = f"{ANY_PORT}[plugins.capabilities]\n{text}\n"
-        async with daemon_in_process(home, config=config) as inside:
-            project = await _project(inside, root)
-            found = await _json(await inside.client.get(f"/api/v1/projects/{project}/lua"))
-            (script,) = found["scripts"]
-            assert script["state"] == "running", script
-            active = "truefalse" if script["active"] == ["exec"] else "falsefalse"
-            assert active == expected, text
-            shown = " ".join(found["problems"])
-            assert bool(found["problems"]) is bool(words)
-            for word in words:
-                assert word in shown, (word, shown)
-            status = await _json(await inside.client.get("/api/v1/status"))
-            assert bool(words) is any("capabilities" in one for one in status["warnings"])
-
-
-async def test_a_reload_takes_a_changed_grant_from_the_file(tmp_path: Path) -> None:
-    home, root = tmp_path / "home", make_project(tmp_path / "work")
-    home.mkdir(mode=0o700)
-    _script(home, "peek", "kage.request_capabilities({'exec'})")
-    granted = f'{ANY_PORT}[plugins.capabilities]\npeek = ["exec"]\n'
-    async with daemon_in_process(home, config=granted) as inside:
-        project = await _project(inside, root)
-        place = f"/api/v1/projects/{project}/lua"
-        (script,) = (await _json(await inside.client.get(place)))["scripts"]
-        assert script["active"] == ["exec"]
-        file = inside.places.config_toml
-        file.write_text(ANY_PORT, encoding="utf-8")
-        (script,) = (await _json(await inside.client.post(f"{place}/reload")))["scripts"]
-        assert script["active"] == []
-        file.write_text("[nonsense", encoding="utf-8")
-        refused = await _json(await inside.client.post(f"{place}/reload"), 422)
-        assert refused["error"]["code"] == "config_invalid"
-        file.write_text(granted, encoding="utf-8")
-        (script,) = (await _json(await inside.client.post(f"{place}/reload")))["scripts"]
-        assert script["active"] == ["exec"]
 
 
 @requirement("LC-GRANT-04")
@@ -194,7 +143,7 @@ def test_a_run_is_undone_and_redone_from_the_command_line(tmp_path: Path) -> Non
     daemon = start_daemon(home, config=ANY_PORT + GRANTS, env={"KAGED_SCRIPT": str(script)})
     try:
         assert daemon.said.get("ready"), daemon.log()
-        assert kaged(home, "project", "load", str(root)).returncode == 0
+        assert kaged(home, "project", "load", "--trust", str(root)).returncode == 0
         listed = kaged(home, "lua", "list", "-p", str(root))
         assert "rewind" in listed.stdout, listed.stdout + listed.stderr
         ran = kaged(home, "run", "--model", "scripted", "change it", cwd=root)
@@ -246,7 +195,7 @@ def test_a_script_ends_a_run_and_writes_the_summary_of_a_session(tmp_path: Path)
     daemon = start_daemon(home, config=ANY_PORT)
     try:
         assert daemon.said.get("ready"), daemon.log()
-        assert kaged(home, "project", "load", str(root)).returncode == 0
+        assert kaged(home, "project", "load", "--trust", str(root)).returncode == 0
         assert "guide" in kaged(home, "lua", "list", "-p", str(root)).stdout
         ran = kaged(home, "run", "go", cwd=root)
         assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -256,6 +205,9 @@ def test_a_script_ends_a_run_and_writes_the_summary_of_a_session(tmp_path: Path)
         for _ in range(2):
             again = kaged(home, "run", "--session", one["id"], "go", cwd=root)
             assert again.returncode == 0, again.stdout + again.stderr
+        # The script is asked by the first command of a daemon, too.
+        daemon.stop()
+        daemon = start_daemon(home, config=None)
         compacted = kaged(home, "session", "compact", one["id"], "--json", cwd=root)
         shown = kaged(home, "session", "export", one["id"], cwd=root).stdout
         assert "times over." in shown, compacted.stdout + compacted.stderr + shown[-2000:]

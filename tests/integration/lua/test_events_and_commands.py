@@ -9,54 +9,9 @@ import pytest
 
 from fakes.lua_lab import PATIENCE_S, LuaLab
 from kaged.base import JsonObject
+from kaged.inbox import AnsweredBy
 from kaged.lua.script import ScriptState
 from raising import raises_code
-from requirements import requirement
-
-
-@requirement("LC-AMB-23")
-async def test_answers_are_asked_for_in_order_of_file_names(lab: LuaLab) -> None:
-    await lab.begin("hello")
-    for stem in ("a_slow", "b_mid", "c_last"):
-        nap = "kage.sleep_ms(300)" if stem == "a_slow" else ""
-        (lab.scripts_dir / f"{stem}.lua").write_text(
-            f"""{nap}
-            kage.on('transform_context', function(l) l[#l+1] = {{at = '{stem} 1'}} return l end)
-            kage.on('transform_context', function(l) l[#l+1] = {{at = '{stem} 2'}} return l end)
-            kage.on('session_before_switch', function() kage.notify('{stem}') end)""",
-            encoding="utf-8",
-        )
-    await lab.load()
-    found: Any = await lab.runtime.transform("transform_context", [])
-    assert [one["at"] for one in found] == [
-        "a_slow 1", "a_slow 2", "b_mid 1", "b_mid 2", "c_last 1", "c_last 2",
-    ]  # fmt: skip
-    await lab.runtime.decide("session_before_switch", "x")
-    assert lab.notices() == ["a_slow", "b_mid", "c_last"]
-
-
-@requirement("LC-AMB-23")
-async def test_a_script_blocked_in_exec_delays_only_its_own_events(lab: LuaLab) -> None:
-    lab.grants["blocked"] = ["exec"]
-    gate = lab.work / "gate"
-    await lab.load(
-        blocked="""
-        kage.request_capabilities({'exec'})
-        order = {}
-        kage.on('turn_start', function()
-          kage.exec{cmd='sh', args={'-c', 'while [ ! -e gate ]; do sleep 0.02; done'}}
-          order[#order+1] = 'start' end)
-        kage.on('turn_end', function() order[#order+1] = 'end' end)
-        kage.register_command{name='order', description='', handler=function()
-          return table.concat(order, ' ') end}""",
-        free="kage.on('turn_end', function() kage.notify('free heard') end)",
-    )
-    lab.emit("turn.started", "ses_x", index=1)
-    lab.emit("turn.ended", "ses_x", index=1, had_tool_calls=False)
-    await lab.until(lambda: "free heard" in lab.notices())
-    gate.write_text("", encoding="utf-8")
-    await lab.runtime.drain()
-    assert (await lab.run("order")).text == "start end"
 
 
 async def test_a_transform_gets_real_tables_and_an_empty_list_stays_one(lab: LuaLab) -> None:
@@ -203,7 +158,7 @@ async def test_dialogs_in_sequence_and_without_anybody_in_front(lab: LuaLab) -> 
         for answer in (2, True, "typed", "edited"):
             (dialog,) = await dialogs.wait(PATIENCE_S)
             shown.append(dict(dialog))
-            dialogs.answer(str(dialog["id"]), answer)
+            await dialogs.answer(str(dialog["id"]), answer, AnsweredBy("operator"))
 
     async with asyncio.timeout(PATIENCE_S):
         found, _ = await asyncio.gather(lab.run("ask", interactive=True), person())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -37,61 +35,29 @@ async def _error(lab: LuaLab, table: str) -> str:
 
 
 @requirement("LC-EXEC-01")
-async def test_git_stash_create_prints_an_object_of_the_real_repository(exe: LuaLab) -> None:
-    exe.repository()
-    (exe.work / "a.txt").write_text("changed\n", encoding="utf-8")
-    found = await _exec(exe, "{cmd='git', args={'stash', 'create'}}")
-    assert found["code"] == 0, found
-    assert exe.git("cat-file", "-t", found["stdout"].strip()) == "commit"
-
-
-@requirement("LC-EXEC-02", "LC-SAFE-03")
-async def test_arguments_arrive_as_they_are(exe: LuaLab) -> None:
-    words = ["; touch pwned", "$(id)", "*", "a b", "--", "-n", "\\n", "'\""]
-    listed = ", ".join("[==[" + one + "]==]" for one in words)
-    program = "import sys; sys.stdout.write('\\\\0'.join(sys.argv[1:]))"
-    found = await _exec(
-        exe,
-        f"{{cmd='python3', args={{'-c', [==[{program}]==], {listed}}}}}".replace("\\\\0", "\\0"),
-    )
-    assert found["code"] == 0, found
-    assert found["stdout"].split("\0") == words
-    assert not list(exe.work.iterdir())
-    (argv,) = [
-        data["argv"]
-        for name, data in exe.cage_events
-        if data.get("what") == "lua-exec:probe" and name == "cage.started"
-    ]
-    assert isinstance(argv, list)
-    assert argv[0] == "/usr/bin/python3"
-    assert argv[3:] == words
-
-
-@requirement("LC-EXEC-03")
-async def test_programs_start_in_the_workdir_or_below(exe: LuaLab) -> None:
-    (exe.work / "sub").mkdir()
-    found = await exe.eval(
-        ASK + "return {kage.exec{cmd='pwd'}.stdout, kage.exec{cmd='pwd', cwd='sub'}.stdout}"
-    )
-    assert found == [f"{exe.work}\n", f"{exe.work}/sub\n"]
+async def test_a_program_gives_its_code_and_both_its_outputs_and_is_on_record(exe: LuaLab) -> None:
+    said = "printf out; printf err >&2; exit 3"
+    found = await _exec(exe, f"{{cmd='sh', args={{'-c', '{said}'}}}}")
+    assert (found["code"], found["stdout"], found["stderr"]) == (3, "out", "err")
+    (ran,) = exe.audited("lua.exec")
+    assert (ran["cmd"], ran["args_count"], ran["exit_code"]) == ("sh", 2, 3)
 
 
 @requirement("LC-EXEC-04")
-@pytest.mark.parametrize("place", ["..", "a/../..", "/etc", "leak"])
-async def test_no_place_outside_is_taken_by_exec_nor_by_fs(exe: LuaLab, place: str) -> None:
+@pytest.mark.parametrize("place", ["{work}/a", "~", "~/a", "~root"])
+async def test_a_place_is_relative_even_where_another_way_to_write_it_stays_inside(
+    exe: LuaLab, place: str
+) -> None:
     (exe.work / "a").mkdir()
-    (exe.work / "leak").symlink_to("/etc")
+    place = place.format(work=exe.work)
     found = await exe.eval(
         ASK
         + f"local _, a = pcall(kage.exec, {{cmd='ls', cwd='{place}'}})\n"
         + f"local _, b = pcall(kage.fs.read, '{place}')\n"
         + f"local _, c = pcall(kage.fs.write, '{place}/x', 'y')\nreturn {{a, b, c}}"
     )
-    exec_says, fs_says, write_says = found
-    assert exec_says.startswith(f"kage.exec: cwd {place}: ")
-    assert fs_says.startswith(f"kage.fs.read: path {place}: ")
-    assert exec_says.removeprefix("kage.exec: cwd ") == fs_says.removeprefix("kage.fs.read: path ")
-    assert "must" in write_says or "leads out" in write_says
+    assert ["must be relative to the workdir" in one for one in found] == [True] * 3
+    assert sorted(one.name for one in exe.work.rglob("*") if one.name in {"x", "~", "~root"}) == []
 
 
 @requirement("LC-EXEC-05", "LC-EXEC-06", "LC-EXEC-07")
@@ -134,103 +100,6 @@ async def test_time_and_output_are_bounded(exe: LuaLab) -> None:
     killed = await _exec(exe, "{cmd='sh', args={'-c', 'kill -9 $$'}}")
     assert killed["code"] in (-1, 137)
     assert "timeout_secs" in await _error(exe, "{cmd='true', timeout_secs=0}")
-
-
-async def _reach(exe: LuaLab, program: str) -> str:
-    found = await _exec(exe, f"{{cmd='python3', args={{'-c', [==[{program}]==]}}}}")
-    return str(found["stdout"] + found["stderr"])
-
-
-@requirement("LC-AMB-07")
-async def test_the_child_lives_in_a_cage_on_the_real_workdir(exe: LuaLab) -> None:
-    home = exe.root / "nobody"
-    home.mkdir()
-    (home / "token").write_text("operator-secret", encoding="utf-8")
-    neighbour = exe.root / "neighbour"
-    neighbour.mkdir()
-    (neighbour / "plan").write_text("neighbour-secret", encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        found = await _exec(
-            exe,
-            "{cmd='sh', args={'-c', [==[pwd; echo made > made.txt; "
-            f"cat {home}/token; cat {neighbour}/plan]==]}}}}",
-        )
-        said = await _reach(
-            exe,
-            f"import socket\nfor place in (('127.0.0.1', {port}), ('192.0.2.1', 80)):\n"
-            "  try:\n    socket.create_connection(place, 2)\n    print('connected')\n"
-            "  except OSError as error:\n    print('refused')",
-        )
-    assert found["stdout"] == f"{exe.work}\n"
-    assert "secret" not in found["stderr"]
-    assert said.split() == ["refused", "refused"]
-    made = exe.work / "made.txt"
-    assert made.read_text(encoding="utf-8") == "made\n"
-    assert made.stat().st_uid == exe.work.stat().st_uid
-
-
-@requirement("LC-AMB-08")
-async def test_the_child_sees_a_made_up_environment(exe: LuaLab) -> None:
-    exe.repository()
-    exe.environ |= {
-        "LANG": "C.UTF-8", "LC_ALL": "C", "TERM": "dumb", "OPENAI_API_KEY": "sk-x",
-        "GIT_DIR": "/elsewhere", "GIT_INDEX_FILE": "/elsewhere/i", "GIT_SSH_COMMAND": "evil",
-        "ASH_CONTEXT_TOKEN": "t0ken",
-    }  # fmt: skip
-    exe.build()
-    found = await _exec(exe, "{cmd='env'}")
-    pairs = dict(one.split("=", 1) for one in found["stdout"].splitlines())
-    made = {"PATH", "HOME", "TMPDIR", "USER", "LANG", "LC_ALL", "TERM"}
-    own = {"PWD", "LOGNAME", "XDG_CACHE_HOME"}  # the cage's own, as every cage has them
-    assert set(pairs) - own == made | {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"}
-    home = await _exec(
-        exe, "{cmd='sh', args={'-c', 'ls -A $HOME; touch $HOME/x && cat && echo empty'}}"
-    )
-    assert home["stdout"] == "empty\n"
-    (exe.work / "a.txt").write_text("changed\n", encoding="utf-8")
-    assert (await _exec(exe, "{cmd='git', args={'stash', 'create'}}"))["code"] == 0
-
-
-@requirement("LC-AMB-09")
-async def test_what_did_not_start_is_no_exit_status(exe: LuaLab) -> None:
-    outside = exe.root / "tool"
-    outside.write_text("#!/bin/sh\necho ran\n", encoding="utf-8")
-    outside.chmod(0o755)
-    (exe.work / "plain").write_text("echo ran\n", encoding="utf-8")
-    (exe.work / "plain").chmod(0o755)
-    for cmd in ("no-such-program", str(outside), "./missing", "./plain"):
-        said = await _error(exe, f"{{cmd='{cmd}'}}")
-        assert said.startswith("kage.exec: "), said
-        assert cmd in said
-    for code in (1, 127):
-        found = await _exec(exe, f"{{cmd='sh', args={{'-c', 'exit {code}'}}}}")
-        assert found["code"] == code
-    (exe.work / "own").write_text("#!/bin/sh\necho mine\n", encoding="utf-8")
-    (exe.work / "own").chmod(0o755)
-    assert (await _exec(exe, "{cmd='./own'}"))["stdout"] == "mine\n"
-
-
-@requirement("LC-AMB-10")
-@pytest.mark.parametrize(
-    ("table", "field"),
-    [
-        ("{cmd=''}", "cmd"),
-        ("{cmd='a\\0b'}", "cmd"),
-        ("{}", "cmd"),
-        ("{cmd='true', args={1}}", "args"),
-        ("{cmd='true', args={'a\\0b'}}", "args"),
-        ("{cmd='true', args='x'}", "args"),
-        ("{cmd='true', cwd=3}", "cwd"),
-        ("{cmd='true', timeout_secs='x'}", "timeout_secs"),
-    ],
-)
-async def test_wrong_types_are_refused_by_name(exe: LuaLab, table: str, field: str) -> None:
-    said = await _error(exe, table)
-    assert said.startswith("kage.exec: ")
-    assert field in said
-    found = await _exec(exe, "{cmd='true', surprise=function() end}")
-    assert found["code"] == 0
 
 
 GIT_WORK = """
@@ -295,65 +164,24 @@ async def test_git_works_in_a_workdir_of_another_user(clock: ManualClock, ids: I
 
 
 @requirement("LC-AMB-22")
-async def test_hooks_and_configuration_stay_as_they_are(exe: LuaLab) -> None:
-    exe.repository()
-    config = (exe.work / ".git" / "config").read_text(encoding="utf-8")
-    tries = await exe.eval(
-        ASK
-        + """
-        local function sh(text) return kage.exec{cmd='sh', args={'-c', text}}.code end
-        return {
-          sh('echo x > .git/hooks/post-checkout'), sh('git config core.pager evil'),
-          sh('mv .git gone'), sh('rm -rf .git'), sh('mv .git/hooks .git/hooks2'),
-          sh('cp /dev/null .git/config'), sh('mv .git/config .git/c2'),
-          pcall(kage.fs.write, '.git/hooks/post-checkout', 'x') and 0 or 1,
-          pcall(kage.fs.write, '.git/config', 'x') and 0 or 1,
-          pcall(kage.fs.write, '.git', 'x') and 0 or 1,
-        }"""
-    )
-    assert 0 not in tries, tries
-    assert (exe.work / ".git" / "config").read_text(encoding="utf-8") == config
-    assert not (exe.work / ".git" / "hooks" / "post-checkout").exists()
-    exe.git("init", "-q")  # what `rm -rf` could take away is no command
-    (exe.work / ".git" / "commondir").unlink(missing_ok=True)
-    await _exec(exe, "{cmd='sh', args={'-c', 'mkdir evil; echo ../evil > .git/commondir'}}")
-    assert not (exe.work / ".git" / "commondir").exists()
-
-
-@requirement("LC-AMB-22")
-async def test_git_works_in_a_linked_work_tree_and_a_rewritten_pointer_gives_nothing(
-    exe: LuaLab,
+@pytest.mark.parametrize("forged", ["of another folder", "beside the work trees", "no way back"])
+async def test_a_pointer_that_the_repository_does_not_return_gives_nothing(
+    exe: LuaLab, forged: str
 ) -> None:
-    main = exe.root / "main"
-    shutil.rmtree(exe.work)
+    main, other = exe.root / "main", exe.root / "other"
     main.mkdir()
     exe.git("init", "-q", "-b", "main", cwd=main)
-    (main / "a.txt").write_text("one\n", encoding="utf-8")
-    exe.git("add", "-A", cwd=main)
-    exe.git("commit", "-q", "-m", "first", cwd=main)
-    exe.git("worktree", "add", "-q", str(exe.work), cwd=main)
-    other = exe.root / "other"
-    other.mkdir()
-    exe.git("init", "-q", cwd=other)
+    exe.git("commit", "-q", "--allow-empty", "-m", "first", cwd=main)
+    exe.git("worktree", "add", "-q", str(other), cwd=main)
+    kept = main / ".git" / "worktrees" / "other"
+    if forged != "of another folder":
+        (kept / "gitdir").write_text(f"{exe.work}/.git\n", encoding="utf-8")
+    if forged == "beside the work trees":
+        kept = kept.rename(main / ".git" / "other")
+        (kept / "commondir").write_text("..\n", encoding="utf-8")
+    elif forged == "no way back":
+        (kept / "gitdir").unlink()
+    (exe.work / ".git").write_text(f"gitdir: {kept}\n", encoding="utf-8")
     exe.build()
-    (exe.work / "a.txt").write_text("changed\n", encoding="utf-8")
-    _check_git(exe, await exe.eval(ASK + GIT_WORK), exe.work)
-    tries = await exe.eval(
-        ASK
-        + f"""
-        local function sh(text) return kage.exec{{cmd='sh', args={{'-c', text}}}}.code end
-        return {{sh('echo gitdir: {other}/.git > .git'), sh('mv .git x'),
-          sh('echo x > {main}/.git/hooks/pre-commit'), sh('git config user.name evil')}}"""
-    )
-    assert 0 not in tries
-    # Even if it had been rewritten: what was found at load counts.
-    (exe.work / ".git").write_text(f"gitdir: {other}/.git\n", encoding="utf-8")
-    seen = await _exec(exe, f"{{cmd='ls', args={{'{other}/.git'}}}}")
-    assert seen["code"] != 0
-
-
-@requirement("LC-AMB-22")
-async def test_a_repository_above_the_workdir_is_not_found(exe: LuaLab) -> None:
-    exe.git("init", "-q", cwd=exe.root)
-    found = await _exec(exe, "{cmd='git', args={'status'}}")
-    assert found["code"] == 128
+    assert (await _exec(exe, "{cmd='git', args={'log'}}"))["code"] == 128
+    assert (await _exec(exe, f"{{cmd='ls', args={{'{main}/.git'}}}}"))["code"] != 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from fakes.lua_lab import PATIENCE_S, LuaLab
+from fakes.lua_lab import LuaLab
 from fakes.session_lab import texts
 from requirements import requirement
 
@@ -33,13 +32,6 @@ def _file(lab: LuaLab, name: str = "a.txt") -> str:
     return (lab.work / name).read_text(encoding="utf-8")
 
 
-@requirement("LC-EX-01")
-async def test_the_example_loads_and_asks_for_exactly_its_two_powers(rewind: LuaLab) -> None:
-    asked = rewind.audited("lua.capability.granted", "lua.capability.refused")
-    assert sorted(one["capability"] for one in asked) == ["exec", "session_write"]
-    assert {str(one["name"]) for one in rewind.runtime.commands()} == {"undo", "redo", "rewind"}
-
-
 @requirement("LC-EX-02")
 async def test_a_turn_leaves_a_snapshot_and_nothing_else_in_the_repository(
     rewind: LuaLab,
@@ -56,28 +48,6 @@ async def test_a_turn_leaves_a_snapshot_and_nothing_else_in_the_repository(
     assert (rewind.work / ".git" / "index").read_bytes() == index
 
 
-@requirement("LC-EX-03", "LC-EX-05")
-async def test_undo_and_redo_move_words_and_files_together(rewind: LuaLab) -> None:
-    await rewind.exchange("first", "done one", {"a.txt": "two\n"})
-    middle = await rewind.current()
-    await rewind.exchange("second", "done two", {"a.txt": "three\n", "made.txt": "made\n"})
-    said = await _said(rewind)
-
-    found = await rewind.run("undo")
-    assert not found.is_error, found.text
-    assert await _said(rewind) == ["first", "done one"]
-    assert _file(rewind) == "two\n"
-    assert not (rewind.work / "made.txt").exists()
-    assert await rewind.current() != middle
-
-    found = await rewind.run("redo")
-    assert not found.is_error, found.text
-    assert await rewind.current() == middle
-    assert await _said(rewind) == said
-    assert _file(rewind) == "three\n"
-    assert _file(rewind, "made.txt") == "made\n"
-
-
 async def test_several_undos_are_redone_one_by_one(rewind: LuaLab) -> None:
     for number in ("1", "2", "3"):
         await rewind.exchange(f"ask {number}", f"did {number}", {"a.txt": number})
@@ -90,22 +60,6 @@ async def test_several_undos_are_redone_one_by_one(rewind: LuaLab) -> None:
         assert not (await rewind.run("redo")).is_error
         assert _file(rewind) == expected
     assert (await rewind.run("redo")).is_error
-
-
-async def test_a_file_changed_by_hand_stops_the_undo_and_nothing_moves(rewind: LuaLab) -> None:
-    await rewind.exchange("go", "done", {"a.txt": "two\n"})
-    (rewind.work / "a.txt").write_text("mine\n", encoding="utf-8")
-    before, said = await rewind.current(), await _said(rewind)
-    found = await rewind.run("undo")
-    assert found.is_error
-    assert "a.txt" in str(found.text)
-    assert (await rewind.current(), await _said(rewind)) == (before, said)
-    assert _file(rewind) == "mine\n"
-    # With force it goes, and what was there can still be had.
-    assert not (await rewind.run("undo", "force")).is_error
-    assert _file(rewind) == "one\n"
-    refs = rewind.git("for-each-ref", "--format=%(objectname)", "refs/kaged/rewind").split()
-    assert "mine" in {rewind.git("show", f"{one}:a.txt") for one in refs}
 
 
 async def test_changes_by_hand_to_other_files_stay(rewind: LuaLab) -> None:
@@ -127,53 +81,12 @@ async def test_an_ignored_file_in_the_way_is_never_overwritten(rewind: LuaLab) -
     assert _file(rewind, "out.log") == "precious\n"
 
 
-@requirement("LC-EX-04")
-async def test_rewind_goes_to_the_point_that_is_picked(rewind: LuaLab) -> None:
-    await rewind.exchange("first", "done one", {"a.txt": "two\n"})
-    old = await rewind.current()
-    await rewind.exchange("second", "done two", {"a.txt": "three\n"})
-    dialogs = rewind.runtime.dialogs
-
-    async def person() -> None:
-        for answer in (1, True):
-            found = await dialogs.wait(PATIENCE_S)
-            dialogs.answer(str(found[0]["id"]), answer)
-
-    async with asyncio.timeout(PATIENCE_S):
-        found, _ = await asyncio.gather(rewind.run("rewind", interactive=True), person())
-    assert not found.is_error, found.text
-    assert await _said(rewind) == ["first"]
-    assert _file(rewind) == "one\n"
-    listed = [one["id"] for one in await rewind.sessions.list()]
-    assert old in listed
-
-
 async def test_without_anybody_to_ask_rewind_changes_nothing(rewind: LuaLab) -> None:
     await rewind.exchange("first", "done one", {"a.txt": "two\n"})
     before = await rewind.current()
     found = await rewind.run("rewind")
     assert found.text == "rewind: cancelled"
     assert await rewind.current() == before
-
-
-@requirement("LC-EX-06", "LC-REQ-06")
-async def test_the_example_degrades_with_each_missing_grant(lab: LuaLab) -> None:
-    lab.repository()
-    source = REWIND.read_text(encoding="utf-8")
-    await lab.begin()
-    lab.grants["rewind"] = ["exec"]
-    await lab.load(rewind=source)
-    assert lab.script("rewind").state == "running"
-    assert lab.notices() == ["rewind: disabled (grant session_write)"]
-    assert lab.runtime.commands() == []
-
-    lab.grants["rewind"] = ["session_write"]
-    await lab.load(rewind=source)
-    await lab.exchange("go", "done", {"a.txt": "two\n"})
-    found = await lab.run("undo")
-    assert not found.is_error, found.text
-    assert await _said(lab) == []
-    assert _file(lab) == "two\n"
 
 
 async def test_a_veto_leaves_words_and_files(rewind: LuaLab) -> None:

@@ -14,7 +14,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from fakes.mcp_lab import McpStage, appears, mcp_stage, text_of
+from fakes.mcp_lab import McpStage, appears, error_of, mcp_stage, text_of
 from fakes.running_daemon import require_error_shape
 from kaged.tools import Tool, ToolDefinition, ToolSource
 
@@ -82,17 +82,17 @@ async def test_refusals_are_tool_errors_with_code_and_fix(
     async with connect(READER) as client:
         refused = await client.call_tool("file_read", {"path": "secret.txt"})
         assert refused.is_error is True
-        error = (refused.structured_content or {})["error"]
+        error = error_of(refused)
         assert error["code"] == "capability_denied"
         assert error["fix"]
         assert error["message"] in text_of(refused.content[0])
         assert str(stage.root) not in str(refused.content)
         unknown = await client.call_tool("shell_bash", {"command": "id"})
-        assert (unknown.structured_content or {})["error"]["code"] == "tool_not_found"
+        assert error_of(unknown)["code"] == "tool_not_found"
         wrong = await client.call_tool("file_read", {"path": 5, "caller": "primary"})
-        assert (wrong.structured_content or {})["error"]["code"] == "invalid_params"
+        assert error_of(wrong)["code"] == "invalid_params"
         root_only = await client.call_tool("kaged.issue", {"action": "list"})
-        code = (root_only.structured_content or {})["error"]["code"]
+        code = error_of(root_only)["code"]
         assert code in {"tool_not_found", "principal_scope_violation"}
     denied = await stage.audited("tool.denied")
     assert denied[0]["request_id"] == error["request_id"]
@@ -198,7 +198,7 @@ async def test_a_client_hears_when_the_dispatcher_changes(stage: McpStage) -> No
     async def quiet(call: Any) -> Any:
         return {}
 
-    tool_service: Any = stage.inside.daemon.services.tools
+    tool_service: Any = stage.inside.daemon.services.subsystems.tools
     for way in (stage.stdio, stage.http):
         changed = asyncio.Event()
 
@@ -232,7 +232,7 @@ async def test_a_subscribed_client_of_the_newest_protocol_hears_it_as_well(
     async def quiet(call: Any) -> Any:
         return {}
 
-    tool_service: Any = stage.inside.daemon.services.tools
+    tool_service: Any = stage.inside.daemon.services.subsystems.tools
     async with stage.http(mode="2026-07-28") as client:
         await client.list_tools()
         async with client.listen(tools_list_changed=True) as heard:

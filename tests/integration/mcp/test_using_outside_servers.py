@@ -137,6 +137,56 @@ async def test_the_commands_show_restart_and_approve_servers(tmp_path: Path) -> 
         assert "mcp_server_not_found" in missing.stderr
 
 
+async def test_held_back_tools_wait_in_the_inbox(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    async with mcp_stage(tmp_path, rogue("rug", state=state)) as stage:
+        await stage.settled()
+        client = stage.inside.client
+
+        async def waiting() -> list[Any]:
+            query = {"state": "pending", "kind": "mcp_tools"}
+            return list((await client.get("/api/v1/inbox", params=query)).json()["items"])
+
+        async def answer(asked: Any, choice: str) -> int:
+            body = {"digest": asked["digest"], "answer": {"choice": choice}}
+            url = f"/api/v1/inbox/{asked['id']}/answer"
+            return (await client.post(url, json=body)).status_code
+
+        assert await waiting() == []
+        await stage.call("out.echo", {"text": "change"})
+        await stage.eventually("mcp.tool_changed", 2)
+        [asked] = await waiting()
+        assert asked["title"] == "Offer the changed tools of the MCP server out?"
+        assert len(asked["details"]) == 2
+        assert await answer(asked, "no") == 200
+        require_error_shape(await stage.call("out.echo", {}), "tool_not_found")
+        assert await waiting() == []
+        # Started again, the server still offers what was refused; nobody is asked twice.
+        assert (await client.post("/api/v1/mcp/servers/out/restart")).status_code == 200
+        assert await waiting() == []
+        assert await answer(asked, "yes") == 409
+        assert (await client.post("/api/v1/mcp/servers/out/approve")).status_code == 200
+
+
+async def test_a_yes_in_the_inbox_offers_held_back_tools(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    async with mcp_stage(tmp_path, rogue("rug", state=state)) as stage:
+        await stage.settled()
+        await stage.call("out.echo", {"text": "change"})
+        await stage.eventually("mcp.tool_changed", 2)
+        client = stage.inside.client
+        [asked] = (await client.get("/api/v1/inbox", params={"state": "pending"})).json()["items"]
+        body = {"digest": asked["digest"], "answer": {"choice": "yes"}}
+        done = await client.post(f"/api/v1/inbox/{asked['id']}/answer", json=body)
+        assert done.status_code == 200, done.text
+        server = (await client.get("/api/v1/mcp/servers/out")).json()
+        assert (server["pending"], sum(one["offered"] for one in server["tools"])) == (0, 2)
+        approved = await stage.audited("mcp.tools_approved")
+        assert "operator" in {one["data"]["how"] for one in approved}
+
+
 async def test_a_new_configuration_starts_and_stops_servers(tmp_path: Path) -> None:
     async with mcp_stage(tmp_path, rogue("good"), serve=False) as stage:
         await stage.settled()
@@ -159,7 +209,7 @@ async def test_an_agent_calls_an_outside_tool_in_a_session_that_a_client_then_re
         base = f"/api/v1/projects/{stage.project_id}/sessions"
         session = (await stage.inside.client.post(base, json={})).json()["id"]
         said = await stage.inside.client.post(f"{base}/{session}/message", json={"text": "Go."})
-        sessions: Any = stage.inside.daemon.services.readiness.subsystems().sessions
+        sessions: Any = stage.inside.daemon.services.subsystems.sessions
         async with asyncio.timeout(60):
             await sessions.driver.wait(said.json()["run_id"])
         called = (await stage.audited("tool.called"))[0]["data"]

@@ -67,6 +67,7 @@ def test_the_wheel_has_what_cages_and_people_need_and_no_tests(wheel: Path) -> N
         assert any(name.startswith(part) for name in names), part
     kinds = {name.split("/")[0] for name in names}
     assert kinds == {"kaged", f"kaged-{__version__}.dist-info"}
+    assert f"kaged-{__version__}.dist-info/sboms/sbom.cdx.json" in names
     source = ROOT / "src"
     missing = {
         str(path.relative_to(source))
@@ -105,7 +106,7 @@ def test_a_daemon_of_the_wheel_runs_a_caged_plugin_and_an_agent(
     try:
         run([kaged, "plugin", "new", str(tmp_path / "hello"), "--lang", "python"], project, where)
         run([kaged, "plugin", "install", str(tmp_path / "hello"), "--yes"], project, where)
-        run([kaged, "project", "load"], project, where)
+        run([kaged, "project", "load", "--trust"], project, where)
         run([kaged, "plugin", "enable", "hello"], project, where)
         said = run([kaged, "tool", "call", "hello.greet", "name=Ada"], project, where)
         assert json.loads(said.stdout) == {"text": "Hello, Ada!"}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -27,51 +25,20 @@ from kaged.pipeline import (
 from kaged.pipeline.caged import CagedKind
 from kaged.pipeline.cpex_compat import remove_cpex_compat
 
-# The first run installs the packages, which takes as long as the network does.
-pytestmark = pytest.mark.timeout(900)
-PACKAGES = (
-    "cpex-pii-filter==0.3.9",
-    "cpex-secrets-detection==0.3.14",
-    "cpex-rate-limiter==0.1.12",
-)
-BUILD = Path(__file__).parents[3] / "build"
+PUBLISHED = Path(__file__).parents[3] / "build" / "policy-plugins"
 KEY = "AKIAIOSFODNN7EXAMPLE"
 PII = "cpex_pii_filter.pii_filter.PIIFilterPlugin"
 SECRETS = "cpex_secrets_detection.secrets_detection.SecretsDetectionPlugin"
 RATE = "cpex_rate_limiter.rate_limiter.RateLimiterPlugin"
 
 
-def install() -> Path:
-    """Install the packages, without their dependencies, into a folder of their own; once."""
-    BUILD.mkdir(exist_ok=True)
-    folder = BUILD / "published-plugins"
-    wanted = "\n".join(PACKAGES)
-    with (BUILD / "published-plugins.lock").open("w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        stamp = folder / "installed.txt"
-        if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        done = subprocess.run(
-            [*command, "--target", str(folder), *PACKAGES],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"the published plugins cannot be installed:\n{done.stderr}"
-        stamp.write_text(wanted, encoding="utf-8")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def published() -> Iterator[Path]:
     """Yield the folder of the installed plugins, importable."""
-    folder = install()
-    sys.path.insert(0, str(folder))
-    yield folder
-    sys.path.remove(str(folder))
+    assert PUBLISHED.is_dir(), "the policy plugins are missing: run scripts/setup --tests"
+    sys.path.insert(0, str(PUBLISHED))
+    yield PUBLISHED
+    sys.path.remove(str(PUBLISHED))
     for name in [n for n in sys.modules if n.split(".")[0].startswith("cpex_")]:
         del sys.modules[name]
     remove_cpex_compat()
@@ -79,16 +46,16 @@ def published() -> Iterator[Path]:
 
 class Host:
     def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
 
     async def load(self, text: str, folder: Path) -> None:
         path = folder / "pipeline.yaml"
         path.write_text(text, encoding="utf-8")
-        report = await self._pipeline.load_file(path)
+        report = await self.pipeline.load_file(path)
         assert report.in_force, report.problems
 
     async def run(self, hook: str, payload: Any, user: str = "alice") -> PluginResult[Any]:
-        result, _ = await self._pipeline.invoke_hook(
+        result, _ = await self.pipeline.invoke_hook(
             hook, payload, GlobalContext("r", user=user, tenant_id="t")
         )
         return result
@@ -224,7 +191,7 @@ async def test_a_published_plugin_refuses_a_bad_configuration_at_load(
 ) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text(entry(RATE, "[tool_pre_invoke]", "{by_user: often}"), encoding="utf-8")
-    report = await host._pipeline.load_file(path)
+    report = await host.pipeline.load_file(path)
     assert not report.in_force
     assert report.problems[0].line == 5
     assert "published" in report.problems[0].message

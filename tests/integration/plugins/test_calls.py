@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -65,63 +64,6 @@ async def test_agent_calls_carry_all_three_ids_and_daemon_calls_none(lab: Plugin
     assert (first["project_id"], first["agent_path"], first["session_id"]) == (None, None, None)
     assert first["request_id"]
     assert first["request_id"] != second["request_id"]
-
-
-@requirement("PH-CTX-10")
-async def test_a_forged_context_is_replaced(lab: PluginLab) -> None:
-    plugin = await lab.running({"on": {"a.b": [{"echo": True}]}})
-    result = await lab.call(plugin, _context={"operator_id": "mallory"})
-    assert result["_context"]["operator_id"] == "op"
-
-
-@requirement("PH-METH-23", "PH-WIRE-25", "PH-WIRE-15")
-async def test_ten_calls_at_once_get_their_own_answers_in_any_order(
-    lab: PluginLab, shared: Path
-) -> None:
-    script = (
-        "import json, sys\n"
-        "open_calls = []\n"
-        "for line in sys.stdin:\n"
-        f"    open({str(shared / 'log')!r}, 'a').write(line)\n"
-        "    m = json.loads(line)\n"
-        "    def say(i, r):\n"
-        "        print(json.dumps({'jsonrpc': '2.0', 'id': i, 'result': r}), flush=True)\n"
-        "    if m['method'] == 'initialize':\n"
-        "        say(m['id'], {'name': 'stub', 'version': '1.0.0', 'api_version': 1,"
-        " 'methods': ['a.b']})\n"
-        "    elif m['method'] == 'shutdown':\n"
-        "        break\n"
-        "    elif m['method'] == 'a.b':\n"
-        "        open_calls.append(m)\n"
-        "        if len(open_calls) == 10:\n"
-        "            for c in reversed(open_calls):\n"
-        "                say(c['id'], c['params']['n'])\n"
-    )
-    plugin = await lab.running(
-        files={"main.py": script}, methods=["a.b"], capabilities=[f"write:fs:{shared}"]
-    )
-    results = await asyncio.gather(*(lab.call(plugin, n=n) for n in range(10)))
-    assert results == list(range(10))
-    lines = (shared / "log").read_text(encoding="utf-8").splitlines()
-    assert all(isinstance(json.loads(line), dict) for line in lines)
-    ids = [json.loads(line)["id"] for line in lines if '"a.b"' in line]
-    assert ids == sorted(set(ids))
-
-
-@requirement("PH-METH-24", "PH-ERR-11", "PH-ERR-12", "PH-ERR-13")
-@pytest.mark.parametrize("code", [-32005, -32006, -32050])
-async def test_errors_of_the_plugin_arrive_unchanged(lab: PluginLab, code: int) -> None:
-    plugin = await lab.running({"on": {"a.b": [{"error": [code, "busy", {"retry": 5}]}]}})
-    with pytest.raises(RpcError) as caught:
-        await lab.call(plugin)
-    assert (caught.value.number, caught.value.message, caught.value.detail) == (
-        code,
-        "busy",
-        {"retry": 5},
-    )
-    assert caught.value.retryable == (code == -32005)
-    returned = await lab.until_event("plugin.method_returned")
-    assert (returned["success"], returned["error_code"]) == (False, code)
 
 
 @requirement("PH-METH-26")
@@ -192,29 +134,6 @@ async def test_what_is_not_json_is_noise_and_the_next_call_works(lab: PluginLab,
     plugin = await lab.running(files={"main.py": script}, methods=["a.b"])
     assert await lab.call(plugin) == "after"  # ended by CR LF, which is harmless
     await lab.until_event("plugin.stdout_noise")
-    assert plugin.state is PluginState.RUNNING
-
-
-@requirement("PH-WIRE-16", "PH-WIRE-17")
-async def test_a_batch_is_refused_and_settles_nothing(lab: PluginLab, shared: Path) -> None:
-    log = shared / "log"
-    plugin = await lab.running(
-        {
-            "log": str(log),
-            "on": {
-                "a.b": [{"raw": '[{"jsonrpc":"2.0","id":$id,"result":"batched"}]'}, OK],
-                "c.d": [OK],
-            },
-        },
-        capabilities=[f"write:fs:{shared}"],
-    )
-    assert await lab.call(plugin) == "ok"
-    await lab.call(plugin, "c.d")
-    messages = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    refusals = [m for m in messages if "error" in m]
-    assert [(m["id"], m["error"]["code"]) for m in refusals] == [(None, -32600)]
-    violation = await lab.until_event("plugin.protocol_violation")
-    assert violation["violation_type"] == "batch"
     assert plugin.state is PluginState.RUNNING
 
 
@@ -353,31 +272,6 @@ async def test_undeclared_names_pass_with_a_warning_and_illegal_ones_do_not(
     assert plugin.state is PluginState.RUNNING
 
 
-@requirement("PH-NOTIF-05", "PH-NOTIF-06", "PH-NOTIF-07", "PH-NOTIF-08", "PH-AUD-06")
-async def test_a_flood_is_cut_at_a_hundred_and_told_to_the_plugin(
-    lab: PluginLab, shared: Path
-) -> None:
-    log = shared / "log"
-    plugin = await lab.running(
-        {
-            "log": str(log),
-            "on": {"a.b": [{"notify": ["x.y", {}, 150]}, OK], "c.d": [OK]},
-        },
-        capabilities=[f"write:fs:{shared}"],
-    )
-    assert await lab.call(plugin) == "ok"
-    assert await lab.call(plugin, "c.d") == "ok"
-    assert len(lab.notifications) <= 101  # a slow machine may see a second window begin
-    flood = await lab.until_event("plugin.notification_flood")
-    assert flood["rate"] > 100
-    assert flood["name"] == "stub"
-    messages = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    told = [m for m in messages if m["method"] == "system.rate_limited"]
-    assert told
-    assert "id" not in told[0]
-    assert plugin.state is PluginState.RUNNING
-
-
 class TestHangs:
     @pytest.fixture
     async def lab(self, tmp_path: Path) -> Any:
@@ -419,13 +313,3 @@ class TestHangs:
         assert isinstance(caught.value, InternalError) or caught.value.code == "plugin_unavailable"
         await lab.until(plugin, PluginState.CRASHED)
         await lab.until_event("plugin.crashed")
-
-
-@requirement("PH-SUP-40")
-async def test_open_calls_fail_at_once_when_the_process_dies(lab: PluginLab) -> None:
-    plugin = await lab.running({"on": {"a.b": [{"exit": 7}]}})
-    with raises_code("plugin_unavailable"):
-        await lab.call(plugin)
-    await lab.until(plugin, PluginState.CRASHED)
-    with raises_code("plugin_unavailable"):
-        await lab.call(plugin)

@@ -11,6 +11,7 @@ import yaml
 
 from fakes.git_repo import plugin_repository
 from fakes.plugin_lab import PluginLab
+from fakes.store_home import StoreHome
 from fakes.store_lab import write_plugin
 from kaged.config.agents import resolve_agents
 from kaged.config.daemonconfig import DaemonConfig
@@ -19,8 +20,10 @@ from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import load_project
 from kaged.config.reading import Loaded
 from kaged.config.toolsections import OptionalSource
+from kaged.inbox import Inbox, RequestKind, RequestState
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.plugins.admission import PluginAdmission
-from kaged.plugins.consent import ConsentRequest, ConsentService, ConsentStep, ProjectState
+from kaged.plugins.consent import ConsentRequest, ConsentService, ConsentStep
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.sources import SourceFetcher
@@ -28,9 +31,11 @@ from kaged.plugins.supervisor import PluginSupervisor
 from raising import raises_code
 from requirements import requirement
 
+OPERATOR = Actor.operator("op", VouchedBy.UNIX)
+
 
 class Host:
-    def __init__(self, lab: PluginLab, root: Path) -> None:
+    def __init__(self, lab: PluginLab, root: Path, inbox: Inbox) -> None:
         self.lab = lab
         self.root = root
         parts = lab.parts
@@ -49,11 +54,12 @@ class Host:
             parts, may_use=lambda project, plugin: self.store.may_use(project, plugin.installed)
         )
         self.quarantine = root / "home" / "quarantine"
-        fetcher = SourceFetcher(
+        self.fetcher = SourceFetcher(
             lab.spawner, self.quarantine, parts.ids, allowed=(OptionalSource.GIT_FILE,)
         )
         self.installer = PluginInstaller(self.store, self.supervisor)
-        self.service = ConsentService(self.installer, fetcher, parts.audit, parts.ids)
+        self.inbox = inbox
+        self.service = ConsentService(self.installer, self.fetcher, inbox, parts.audit, parts.ids)
 
     async def load(
         self, project: str, declaration: dict[str, Any]
@@ -77,10 +83,19 @@ class Host:
 
 @pytest.fixture
 async def host(lab: PluginLab, tmp_path: Path) -> AsyncIterator[Host]:
-    made = Host(lab, tmp_path)
+    database = StoreHome(tmp_path / "database", lab.parts.clock, lab.parts.ids)
+    inbox = Inbox(
+        (await database.store()).inbox,
+        record=lab.parts.audit.record,
+        post=lab.parts.audit.post,
+        announce=lambda _name, _data: None,
+        clock=lab.parts.clock,
+    )
+    made = Host(lab, tmp_path, inbox)
     yield made
     await made.service.close()
     await made.supervisor.stop_all()
+    await database.close()
     assert made.fetches() == 0
 
 
@@ -112,7 +127,7 @@ async def test_a_git_source_is_fetched_after_one_yes_and_installed_after_two(
     assert host.untouched()
     assert await host.service.answer(request.id, allowed=True, digest=second.prompt.digest) is None
     assert host.store.get("sample").version == "1.2.0"
-    assert host.service.state("p1") is ProjectState.READY
+    assert not host.service.requests("p1")
     assert host.fetches() == 0
     asked = await host.lab.seen("plugin.consent_requested", "plugin.consent_answered")
     assert [(name, data["step"]) for name, data in asked][:3] == [
@@ -130,7 +145,7 @@ async def test_a_no_leaves_the_project_pending_and_fetches_nothing(
     declined = await host.service.answer(request.id, allowed=False)
     assert declined is not None
     assert declined.declined
-    assert host.service.state("p1") is ProjectState.PENDING
+    assert host.service.requests("p1")
     assert host.fetches() == 0
     assert not host.quarantine.exists()
     assert host.untouched()
@@ -211,19 +226,53 @@ async def test_the_wrong_plugin_or_version_is_not_installed(host: Host, tmp_path
 async def test_requests_are_kept_over_a_restart(host: Host, tmp_path: Path) -> None:
     _, (request,) = await host.load("p1", git_declaration(tmp_path))
     await host.service.answer(request.id, allowed=True)
-    kept = host.service.snapshot()
     await host.service.close()
     service = ConsentService(
-        host.installer, host.service._fetcher, host.lab.parts.audit, host.lab.parts.ids
+        host.installer,
+        host.fetcher,
+        host.inbox,
+        host.lab.parts.audit,
+        host.lab.parts.ids,
     )
-    service.restore(kept)
+    await service.restore()
     restored = service.get(request.id)
     assert restored.step is ConsentStep.FETCH
-    assert service.state("p1") is ProjectState.PENDING
+    assert service.requests("p1")
     second = await service.answer(request.id, allowed=True)
     assert second is not None
     await service.close()
     with raises_code("plugin_consent_unknown"):
         service.get("consent_nobody")
-    with pytest.raises(ValueError, match="no consent request"):
-        service.restore([{"id": 1}])
+
+
+async def test_the_inbox_has_each_step_and_answers_it(host: Host, tmp_path: Path) -> None:
+    """A yes in the inbox is a yes to exactly the files that were shown."""
+    _, (request,) = await host.load("p1", git_declaration(tmp_path))
+    first = await host.inbox.get(request.id, OPERATOR)
+    assert (first.kind, first.project_id) == (RequestKind.PLUGIN_CONSENT, "p1")
+    await host.inbox.answer(first.id, OPERATOR, first.digest, {"choice": "yes"})
+    second = await host.inbox.get(request.id, OPERATOR)
+    assert second.state is RequestState.PENDING
+    assert any("read:fs:/opt/sample" in line for line in second.details)
+    with raises_code("inbox_request_changed"):
+        await host.inbox.answer(first.id, OPERATOR, first.digest, {"choice": "yes"})
+    assert host.untouched()
+    await host.inbox.answer(first.id, OPERATOR, second.digest, {"choice": "yes"})
+    assert host.store.get("sample").version == "1.2.0"
+    assert not host.service.requests("p1")
+    with raises_code("inbox_request_closed"):
+        await host.inbox.answer(first.id, OPERATOR, second.digest, {"choice": "yes"})
+    await host.lab.seen("inbox.asked", "inbox.answered")
+
+
+async def test_what_cannot_be_fetched_waits_for_an_answer_again(host: Host, tmp_path: Path) -> None:
+    bare = plugin_repository(tmp_path, {"v1.0.0": "1.5.0"}, name="other")
+    _, (request,) = await host.load("p1", {"package": "sample", "source": f"git+file://{bare}"})
+    asked = await host.inbox.get(request.id, OPERATOR)
+    with raises_code("plugin_source_unavailable"):
+        await host.inbox.answer(asked.id, OPERATOR, asked.digest, {"choice": "yes"})
+    again = await host.inbox.get(request.id, OPERATOR)
+    assert again.state is RequestState.PENDING
+    assert any("holds the plugin other" in line for line in again.details)
+    await host.inbox.answer(asked.id, OPERATOR, again.digest, {"choice": "no"})
+    assert host.service.get(request.id).declined

@@ -101,9 +101,10 @@ async def test_directories_with_manifests_are_registered_at_start(host: Host) ->
         host.write(name=name).rename(_made(host.root / "home" / "store") / name)
     await host.installer.open()
     assert sorted(host.supervisor.plugins) == ["one", "two"]
-    (row, _) = host.installer.listing()
-    assert (row["name"], row["state"], row["enabled"]) == ("one", "disabled", False)
+    row, _ = host.supervisor.statuses()
+    assert (row["name"], row["state"]) == ("one", "disabled")
     assert row["description"] == BASE_MANIFEST["description"]
+    assert host.installer.store.enabled() == ()
 
 
 def _made(directory: Path) -> Path:
@@ -183,9 +184,8 @@ async def test_an_installed_manifest_that_became_invalid_is_told_at_start(host: 
     assert sorted(host.supervisor.plugins) == ["good"]
     (problem,) = restarted.problems
     assert (problem.name, problem.state) == ("stub", "disabled (invalid manifest)")
-    assert [(row["name"], row["state"]) for row in restarted.listing()] == [
-        ("good", "disabled"),
-        ("stub", "disabled (invalid manifest)"),
+    assert [(row["name"], row["state"]) for row in host.supervisor.statuses()] == [
+        ("good", "disabled")
     ]
     with raises_code("plugin_store_failed", match="invalid manifest"):
         await restarted.enable("stub")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.plugin_lab import PluginLab
+from kaged.audit import AuditEvent
 from kaged.config import load_project, resolve_agents
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig, ModelTrait
@@ -237,6 +238,24 @@ async def test_a_file_that_a_program_cannot_change_stays_and_nothing_is_audited(
         await stage.write("budget", 6, "primary.subagents.coder")
     assert stage.text() == text
     assert await stage.lab.seen("plugin.knob_write") == []
+
+
+@requirement("PH-KNOB-22")
+async def test_a_knob_that_cannot_be_put_on_record_is_not_written(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def full(event: AuditEvent) -> None:
+        assert event.name == "plugin.knob_write"
+        seen.append(stage.text())
+        raise OSError("no space left")
+
+    monkeypatch.setattr(stage.lab.parts.audit, "record", full)
+    with pytest.raises(OSError, match="no space left"):
+        await stage.write("budget", 6)
+    assert seen == [PROJECT]  # nothing was written before it was on record
+    assert stage.text() == PROJECT
 
 
 async def test_a_stopped_plugin_gets_the_value_later(stage: Stage) -> None:

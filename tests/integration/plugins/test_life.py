@@ -146,26 +146,6 @@ async def test_sigterm_reaches_the_plugin_itself(lab: PluginLab, shared: Path) -
     assert lab.processes() == []
 
 
-@requirement("PH-SUP-24", "PH-SUP-25", "PH-SUP-41", "PH-AUD-11")
-async def test_a_stubborn_plugin_is_killed_with_all_its_children(lab: PluginLab) -> None:
-    plugin = await lab.running(
-        {
-            "shutdown": "ignore",
-            "sigterm": "ignore",
-            "on": {"a.b": [{"run": ["/bin/sh", "-c", "setsid sleep 1000 & echo $!"]}]},
-        },
-        shutdown_timeout_sec=0,
-    )
-    assert (await lab.call(plugin))["code"] == 0
-    await plugin.stop("test")
-    assert plugin.state is S.STOPPED
-    killed = await lab.until_event("plugin.killed")
-    assert killed["name"] == "stub"
-    assert "plugin.stopped" not in await lab.names()
-    assert lab.processes() == []
-    assert not lab.spawner.running
-
-
 @requirement("PH-SUP-14", "PH-SUP-15", "PH-METH-04")
 async def test_a_healthy_plugin_is_pinged_at_its_interval(lab: PluginLab, shared: Path) -> None:
     log = shared / "log"

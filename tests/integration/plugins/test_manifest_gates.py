@@ -38,13 +38,38 @@ async def test_a_foreign_tool_name_is_refused_in_the_manifest_and_at_registratio
         with pytest.raises(ConfigFileInvalid):
             manifest(tools=[{**TOOL, "name": name}])
     installed = stage.lab.install(tools=[TOOL])
-    for name in ("other.tool", "Say", ""):
+    for name in ("other.tool", "Say", "", "say-it", "stub.say"):
         tool = replace(installed.manifest.tools[0], name=name)
         forged = replace(installed, manifest=replace(installed.manifest, tools=(tool,)))
         with raises_code("tool_name_invalid"):
             stage.supervisor.register(forged)
     assert list(stage.supervisor.plugins) == []
     assert list(stage.supervisor.tools) == []
+
+
+@requirement("PH-MANI-11")
+@pytest.mark.parametrize(
+    "command", ["../out/main.py", "./../out/main.py", "./link.py", "../stub-more/main.py"]
+)
+async def test_a_command_that_leaves_the_plugins_folder_is_never_run(
+    stage: ProjectStage, command: str
+) -> None:
+    """A folder beside it whose name begins with the plugin's own is another folder."""
+    ran = stage.lab.root / "ran"
+    installed = stage.lab.install(command=[command], capabilities=[f"write:fs:{stage.lab.root}"])
+    assert installed.directory.name == "stub"
+    for name in ("out", "stub-more"):
+        outside = installed.directory.parent / name / "main.py"
+        outside.parent.mkdir()
+        outside.write_text(f"#!/bin/sh\ntouch {ran}\n", encoding="utf-8")
+        outside.chmod(0o755)
+    (installed.directory / "link.py").symlink_to("../out/main.py")
+    plugin = stage.lab.plugin(installed)
+    await plugin.start()
+    assert plugin.state is S.FAILED
+    assert "leaves the plugin's directory" in (plugin.note or "")
+    assert await stage.lab.seen("plugin.spawned") == []
+    assert not ran.exists()
 
 
 @requirement("PH-AMB-12")

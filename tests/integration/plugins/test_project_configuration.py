@@ -110,6 +110,22 @@ async def test_a_bad_half_costs_the_plugin_or_the_declaration(stage: ProjectStag
     assert (failed["name"], failed["side"]) == ("memory", "project")
 
 
+@requirement("PH-AMB-61")
+async def test_a_plugin_that_starts_again_has_the_projects_half_before_it_is_initialized(
+    stage: ProjectStage,
+) -> None:
+    await stage.running("memory", tools=[TOOL], config_schema=SCHEMA)
+    for project, tag in (("prj_one", "one"), ("prj_two", "two")):
+        declared = {"memory": {"package": "memory", "config": {"tag": tag}}}
+        await stage.load({"plugins": declared}, project)
+    await stage.supervisor.restart("memory", "test")
+    received = stage.received("memory")
+    begun = max(at for at, one in enumerate(received) if one["method"] == "initialize")
+    told = received[begun + 1]
+    assert told["method"] == "config.update"
+    assert told["params"]["config"].get("tag") == "two", "of the project loaded last"
+
+
 @requirement("PH-AMB-17")
 async def test_a_project_goes_by_one_name_everywhere(stage: ProjectStage, tmp_path: Path) -> None:
     await stage.running("memory", tools=[TOOL])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -216,47 +215,6 @@ async def test_a_primary_only_hook_on_a_subagent_is_a_warning(stage: Stage) -> N
     assert "kaged.hook.on_session_idle" not in stage.methods("memory")
 
 
-@pytest.mark.parametrize("result", [None, {}, {"inject": ""}, {"inject": None}])
-async def test_nothing_to_inject_injects_nothing(stage: Stage, result: Any) -> None:
-    await stage.add("quiet", {"on_session_start": [{"result": result}]}, hooks=HOOKS)
-    await stage.load(plugins("quiet"))
-    seen = await stage.supervisor.hooks.session_start(stage.participants(), stage.context())
-    assert seen.inject == ()
-
-
-@requirement(
-    "PH-HOOK-26", "PH-HOOK-27", "PH-HOOK-28", "PH-AUD-23", "PH-AUD-24", "PH-AMB-40", "PH-HOOK-25"
-)
-async def test_silent_failing_and_lying_plugins_count_as_nothing(stage: Stage) -> None:
-    await stage.add(
-        "silent", {"on_session_start": [{"noise": ""}]}, hooks=HOOKS, hook_timeout_sec=1
-    )
-    await stage.add("failing", {"on_session_start": [{"error": [-32050, "no"]}]}, hooks=HOOKS)
-    await stage.add("lying", {"on_session_start": [{"result": {"inject": 5}}]}, hooks=HOOKS)
-    await stage.add("working", {"on_session_start": [{"result": {"inject": "hi"}}]}, hooks=HOOKS)
-    await stage.load(plugins("silent", "failing", "lying", "working"))
-    silent = stage.supervisor.get("silent")
-    assert silent.conversation is not None
-    pid = silent.conversation.pid
-    seen = await stage.supervisor.hooks.session_start(stage.participants(), stage.context())
-    assert seen.inject == ("<plugin:working>hi</plugin:working>",)
-    timeout = await stage.lab.until_event("plugin.hook.timeout")
-    assert timeout == {
-        "name": "silent",
-        "hook": "on_session_start",
-        "agent_path": "primary",
-        "timeout_sec": 1.0,
-    }
-    failed = [data for _, data in await stage.lab.seen("plugin.hook.failed")]
-    assert [(data["name"], data["error_code"]) for data in failed] == [
-        ("failing", -32050),
-        ("lying", -32603),
-    ]
-    assert failed[0]["error_message"] == "no"
-    assert silent.conversation.pid == pid  # a hook timeout never kills
-    assert silent.state is PluginState.RUNNING
-
-
 @requirement("PH-HOOK-29")
 async def test_a_hook_of_a_dead_plugin_is_skipped(stage: Stage) -> None:
     await stage.add("gone", {"on_session_start": [{"result": {"inject": "x"}}]}, hooks=HOOKS)
@@ -264,33 +222,6 @@ async def test_a_hook_of_a_dead_plugin_is_skipped(stage: Stage) -> None:
     await stage.supervisor.get("gone").stop("test")
     seen = await stage.supervisor.hooks.session_start(stage.participants(), stage.context())
     assert seen.inject == ()
-
-
-@requirement("PH-HOOK-22", "PH-HOOK-23")
-async def test_hooks_of_one_plugin_take_turns(stage: Stage) -> None:
-    await stage.add(
-        "slow",
-        {"on_session_start": [{"noise": ""}], "post_compact": [{"result": None}]},
-        hooks=HOOKS,
-        hook_timeout_sec=1,
-    )
-    await stage.add("other", {"post_compact": [{"result": {"inject": "o"}}]}, hooks=HOOKS)
-    await stage.load(plugins("slow", "other"))
-    hooks, loop = stage.supervisor.hooks, asyncio.get_running_loop()
-    slow = [p for p in stage.participants() if p.plugin.name == "slow"]
-    other = [p for p in stage.participants() if p.plugin.name == "other"]
-    first = loop.create_task(hooks.session_start(slow, stage.context()))
-    await stage.lab.until_event("plugin.hook.fired")
-    second = loop.create_task(hooks.post_compact(slow, stage.context(), EVENT))
-    seen = await hooks.post_compact(other, stage.context(), EVENT)  # not held up by slow's turn
-    assert seen.inject == ("<plugin:other>o</plugin:other>",)
-    assert not first.done()
-    assert "kaged.hook.post_compact" not in stage.methods("slow")
-    await asyncio.gather(first, second)
-    assert [m for m in stage.methods("slow") if m.startswith("kaged.hook")] == [
-        "kaged.hook.on_session_start",
-        "kaged.hook.post_compact",
-    ]
 
 
 @requirement("PH-HOOK-09", "PH-AMB-07", "PH-ROLE-02")
@@ -399,21 +330,6 @@ async def test_a_dead_compactor_is_a_fallback(stage: Stage) -> None:
     assert outcome.fallback is not None
 
 
-@requirement("PH-ROLE-05", "PH-ROLE-06", "PH-AUD-28")
-async def test_an_agent_has_at_most_one_compactor(stage: Stage) -> None:
-    for name in ("first", "second"):
-        await stage.add(name, hooks=HOOKS, roles=["compactor"])
-    helper = {"model": "m", "system_prompt": "y", **plugins("second")}
-    admitted = await stage.load({**plugins("first", "second"), "subagents": {"helper": helper}})
-    assert [(d.agent_path, d.plugin_name) for d in admitted.accepted] == [
-        ("primary", "first"),
-        ("primary.subagents.helper", "second"),
-    ]
-    violation = await stage.lab.until_event("plugin.role_violation")
-    assert violation == {"first": "first", "second": "second", "agent_path": "primary"}
-    assert stage.supervisor.get("second").state is PluginState.RUNNING
-
-
 TOOLS = [{"name": "retain", "description": "x", "parameters_schema": {"type": "object"}}]
 
 
@@ -448,6 +364,7 @@ async def test_a_second_plugin_of_the_same_name_is_refused(stage: Stage, tmp_pat
     assert event["tool"] == "memory.retain"
     assert {"first", "second", "tool"} == set(event)
     assert stage.supervisor.get("memory").state is PluginState.RUNNING
+    assert list(stage.supervisor.tools) == ["memory.retain"], "the first keeps its tool"
 
 
 SCHEMA = {
@@ -522,19 +439,6 @@ async def test_projects_are_told_to_plugins_that_use_them(stage: Stage) -> None:
     await stage.supervisor.restart("memory", "test")
     greetings = [m for m in stage.received("memory") if m["method"] == "initialize"]
     assert [m["params"]["projects"] for m in greetings] == [[], ["music"]]
-
-
-@requirement("PH-CONF-05", "PH-AUD-29")
-async def test_a_bad_project_half_refuses_that_declaration_alone(stage: Stage) -> None:
-    system = {"type": "object", "properties": {"api_token": {"type": "string"}}}
-    await stage.add("memory", config_schema=SCHEMA, system_config_schema=system)
-    helper = {"model": "m", "system_prompt": "y", **plugins("memory", config={"tags": "no list"})}
-    admitted = await stage.load({**plugins("memory"), "subagents": {"helper": helper}})
-    assert [d.agent_path for d in admitted.accepted] == ["primary"]
-    event = await stage.lab.until_event("plugin.config_validation_failed")
-    assert (event["name"], event["side"]) == ("memory", "project")
-    assert "tags" in event["errors"][0]
-    assert stage.supervisor.get("memory").state is PluginState.RUNNING
 
 
 @requirement("PH-CONF-06", "PH-CONF-07", "PH-CONF-03")

@@ -20,7 +20,7 @@ from kaged.config.semver import parse_range
 from kaged.config.toolsections import OptionalSource
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import FsGrant, FsMode
-from kaged.plugins.install_errors import TreeRefused
+from kaged.plugins.errors import TreeRefused
 from kaged.plugins.sources import FetchLimits, SourceFetcher
 from kaged.plugins.treecopy import TreeLimits
 from raising import raises_code

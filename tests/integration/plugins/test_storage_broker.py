@@ -184,28 +184,26 @@ async def test_a_statement_that_fails_in_the_middle_leaves_nothing(notes: Storag
     await notes.exec("notes", "INSERT INTO items (body) VALUES ('goes on')")
 
 
+NOT_ONE_STATEMENT = [
+    "BEGIN",
+    "BEGIN IMMEDIATE",
+    "COMMIT",
+    "END",
+    "ROLLBACK",
+    "SAVEPOINT a",
+    "RELEASE a",
+    "DELETE FROM items; DELETE FROM items",
+    "INSERT INTO items (body) VALUES ('x'); SELECT 1",
+    "SELECT 1; DROP TABLE items",
+]
+
+
 @requirement("PH-STOR-11")
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "BEGIN",
-        "BEGIN IMMEDIATE",
-        "COMMIT",
-        "END",
-        "ROLLBACK",
-        "SAVEPOINT a",
-        "RELEASE a",
-        "DELETE FROM items; DELETE FROM items",
-        "INSERT INTO items (body) VALUES ('x'); SELECT 1",
-        "SELECT 1; DROP TABLE items",
-    ],
-)
-async def test_transactions_in_sql_and_several_statements_are_rejected(
-    notes: StorageArena, sql: str
-) -> None:
-    assert await notes.code("notes", sql) == -32602
-    assert await notes.code("notes", sql, method="query") == -32602
-    assert await notes.query("notes", "SELECT count(*) AS n FROM items") == [{"n": 3}]
+async def test_transactions_in_sql_and_several_statements_are_rejected(notes: StorageArena) -> None:
+    for sql in NOT_ONE_STATEMENT:
+        assert await notes.code("notes", sql) == -32602, sql
+        assert await notes.code("notes", sql, method="query") == -32602, sql
+        assert await notes.query("notes", "SELECT count(*) AS n FROM items") == [{"n": 3}]
 
 
 @requirement("PH-STOR-12")
@@ -240,27 +238,27 @@ async def test_values_are_bound_and_never_part_of_the_statement(notes: StorageAr
     assert await notes.query("notes", "SELECT ?1 AS a, ?1 AS b", "x") == [{"a": "x", "b": "x"}]
 
 
+BROKEN = [
+    "SELEC * FROM items",
+    "SELECT * FORM items",
+    "SELECT 'open",
+    "INSERT INTO",
+    "SELECT * FROM items WHERE",
+    "SELECT 1 +",
+    "\x01\x02",
+    "SELECT * FROM items LIMIT 1 2",
+    "CREATE TABLE x (a,, b)",
+]
+
+
 @requirement("PH-STOR-17")
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "SELEC * FROM items",
-        "SELECT * FORM items",
-        "SELECT 'open",
-        "INSERT INTO",
-        "SELECT * FROM items WHERE",
-        "SELECT 1 +",
-        "\x01\x02",
-        "SELECT * FROM items LIMIT 1 2",
-        "CREATE TABLE x (a,, b)",
-    ],
-)
-async def test_broken_sql_is_an_error_with_a_message(notes: StorageArena, sql: str) -> None:
-    for method in ("query", "exec"):
-        answer = await notes.ask("notes", method, {"sql": sql})
-        assert answer["error"]["code"] in {-32602, -32000}
-        assert answer["error"]["message"]
-    assert await notes.query("notes", "SELECT 1 AS fine") == [{"fine": 1}]
+async def test_broken_sql_is_an_error_with_a_message(notes: StorageArena) -> None:
+    for sql in BROKEN:
+        for method in ("query", "exec"):
+            answer = await notes.ask("notes", method, {"sql": sql})
+            assert answer["error"]["code"] in {-32602, -32000}, sql
+            assert answer["error"]["message"]
+        assert await notes.query("notes", "SELECT 1 AS fine") == [{"fine": 1}]
 
 
 @requirement("PH-STOR-18")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,13 @@ async def test_the_line_limit_at_its_edges_in_both_directions(stage: ProjectStag
     assert outcome.fallback is not None
     failed = await lab.until_event("plugin.hook.failed")
     assert failed["error_code"] == -32602
+    # What no shortening makes fit is not sent at all, to an observer neither.
+    endless = replace(event([]), strategy="z" * LIMIT)
+    assert (
+        await stage.supervisor.hooks.post_compact(stage.participants(), stage.context(), endless)
+    ).retain == ()
+    failed = await lab.until_event("plugin.hook.failed", 2)
+    assert (failed["hook"], failed["error_code"]) == ("post_compact", -32602)
     # Theirs: exactly the limit is read, one byte more ends the plugin.
     answer = await plugin.call_method("a.b", {"size": LIMIT}, context)
     assert isinstance(answer, str)

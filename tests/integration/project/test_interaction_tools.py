@@ -11,11 +11,15 @@ import pytest
 
 from fakes.work_lab import PROJECT, SESSION, WorkLab, until, work_lab
 from kaged.base import Ids, KagedError, ManualClock
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.store.interaction_rows import InteractionStatus
 from kaged.toolbox.project import project_tools
 from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
+from kaged.toolbox.project.interactions import answer_json
 from kaged.toolbox.project.uploads import Upload
 from requirements import requirement
+
+OPERATOR = Actor.operator("op", VouchedBy.UNIX)
 
 QUESTIONS: list[Any] = [
     {"id": "colour", "title": "Which colour?", "options": ["red", "blue"]},
@@ -117,7 +121,7 @@ async def test_a_question_pauses_the_session_until_it_is_answered(lab: WorkLab) 
     session = await lab.store.sessions.get(PROJECT, SESSION)
     assert (session.status, session.detail) == ("idle", None)
     assert lab.announced[-1][0] == "attention.ended"
-    record = await lab.work.interactions.get(PROJECT, request_id)
+    record = await lab.work.interactions.get(PROJECT, request_id, OPERATOR)
     assert (record.status, record.answered_by) == (InteractionStatus.ANSWERED, "operator")
     assert record.delivered_at_ms is not None
 
@@ -137,10 +141,12 @@ async def test_the_agent_loop_gets_a_signal_and_then_the_answer(lab: WorkLab) ->
     }
     await answer(lab, request_id, answers={"story": "once\nupon"})
     assert lab.answered == [request_id]
-    assert await lab.work.interactions.undelivered(SESSION) == [
-        {"request_id": request_id, "kind": "form", "answers": {"story": "once\nupon"}}
-    ]
-    assert await lab.work.interactions.undelivered(SESSION) == []
+    (undelivered,) = await lab.store.interactions.undelivered(SESSION)
+    assert answer_json(undelivered) == {
+        "request_id": request_id,
+        "kind": "form",
+        "answers": {"story": "once\nupon"},
+    }
 
 
 @requirement("AT-ASK-05")
@@ -273,13 +279,13 @@ async def test_a_session_asks_one_thing_at_a_time(lab: WorkLab) -> None:
         refused = await lab.refusal_with(name, params)
         assert (refused.code, refused.number) == ("interaction_pending", -32000)
         assert refused.detail == {"request_id": request_id}
-    assert await lab.work.interactions.pending_of(SESSION) == request_id
+    assert await lab.store.interactions.pending_of(SESSION) == request_id
     # Another session is not held up by it.
     lab.loop_runs = True
     await lab.call_with("kaged.checkpoint", {"message": "m"}, session_id="ses_2")
     await answer(lab, request_id, answers={"why": "so"})
     await call
-    assert await lab.work.interactions.pending_of(SESSION) is None
+    assert await lab.store.interactions.pending_of(SESSION) is None
 
 
 async def test_a_request_id_that_was_used_before_does_not_lose_a_question(lab: WorkLab) -> None:
@@ -319,7 +325,9 @@ async def test_a_question_outlives_the_daemon(tmp_path: Path, clock: ManualClock
         assert (await second.store.sessions.get(PROJECT, SESSION)).status == "checkpoint"
         refused = await second.refusal("kaged.checkpoint", message="m")
         assert refused.code == "interaction_pending"
-        listed = await second.work.interactions.page(PROJECT, InteractionStatus.PENDING, 10, 0)
+        listed = await second.work.interactions.page(
+            PROJECT, InteractionStatus.PENDING, 10, 0, OPERATOR
+        )
         assert listed["total"] == 1
         waiting = second.tasks.start(second.work.interactions.wait(PROJECT, request_id), "wait")
         await answer(second, request_id, answers=ANSWERS)
@@ -343,7 +351,7 @@ async def test_a_question_is_answered_once(lab: WorkLab) -> None:
         await answer(lab, "req_none", decision=CheckpointDecision.APPROVE)
     assert raised.value.code == "interaction_not_found"
     with pytest.raises(KagedError) as raised:
-        await lab.work.interactions.get("prj_2", request_id)
+        await lab.work.interactions.get("prj_2", request_id, OPERATOR)
     assert raised.value.code == "interaction_not_found"
 
 

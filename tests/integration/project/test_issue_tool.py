@@ -168,6 +168,9 @@ async def test_search_finds_words_of_title_and_body(lab: WorkLab) -> None:
     found = await lab.call("kaged.issue", action="list", search="token*", limit=1, offset=1)
     assert (len(found["issues"]), found["total"]) == (1, 2)
     assert len(await titles(lab, search="")) == 3
+    await move(lab, 2, "resolved")
+    assert await titles(lab, search="dark OR expire") == ["Tokens expire"]
+    assert await titles(lab, search="dark OR expire", status="resolved") == ["Dark mode"]
 
 
 @requirement("AT-ISSUE-07")

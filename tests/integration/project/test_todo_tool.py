@@ -323,6 +323,10 @@ async def test_the_markdown_is_a_checklist(lab: WorkLab) -> None:
     )
     found = await lab.call("kaged.todo", action="done", content="Write tests")
     assert "\n- [x] Write tests\n" in found["markdown"]
+    for action, mark in (("start", ">"), ("done", "x")):
+        found = await lab.call("kaged.todo", action=action, content="All endpoints return 200")
+        last = found["markdown"].splitlines()[-1]
+        assert last == f"- [{mark}] All endpoints return 200 (criterion)", action
 
 
 @requirement("AT-TODO-21")

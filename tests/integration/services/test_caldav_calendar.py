@@ -203,7 +203,7 @@ async def test_credentials_never_go_to_another_place(lab: ProviderLab, place: st
 
 
 async def test_anothers_calendar_stays_shut(lab: ProviderLab) -> None:
-    with pytest.raises(CapabilityInvalidInput):
+    with raises_code("capability_access_denied", CapabilityError):
         await lab.invoke("list", calendar="/bob/home/", **MARCH)
 
 

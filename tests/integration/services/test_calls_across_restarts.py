@@ -35,61 +35,38 @@ def _note(word: str, key: str) -> str:
     )
 
 
-async def test_a_call_that_is_repeated_after_a_restart_is_the_same_call(
+async def test_keys_consents_and_quotas_of_before_a_restart_count_after_it(
     tmp_path: Path, ledger: Path
 ) -> None:
     """The signing key of this daemon dies with it; what it remembers of calls does not."""
-    async with service_home(tmp_path, more=_provider(ledger)) as home:
-        first = await home.run(_note("boat", "once-1"), **ANN)
-        assert first["exit_code"] == 0, first
-    async with service_home(tmp_path, more=_provider(ledger)) as home:
-        again = await home.run(_note("boat", "once-1"), **ANN)
-        assert again["exit_code"] == 0, again
-        assert json.loads(again["stdout"])["output"] == json.loads(first["stdout"])["output"]
-        other = await home.run(_note("rope", "once-1"), **ANN)
-        assert "capability_idempotency_conflict" in other["stdout"]
-    assert ledger.read_text(encoding="utf-8") == "boat\n"
-
-
-async def test_a_consent_that_was_given_before_a_restart_counts_after_it(
-    tmp_path: Path, ledger: Path
-) -> None:
-    config = _provider(ledger, 'confirm = ["book.note"]\n')
+    config = _provider(ledger, 'confirm = ["book.note"]\nquota_per_day = 5\n')
+    read = "ash-sb capability invoke -c ledger.book -o read --json"
     async with service_home(tmp_path, more=config) as home:
-        asked = await home.run(_note("boat", "once-2"), **ANN)
-        assert asked["exit_code"] != 0
+        assert (await home.run(_note("boat", "once-1"), **ANN))["exit_code"] != 0
         listed = (await home.inside.client.get("/api/v1/services/approvals")).json()
         (plan,) = listed["approvals"]
         url = f"/api/v1/services/approvals/{plan['plan_id']}"
         given = await home.inside.client.post(url, json={"decision": "confirm"})
         assert given.status_code == 200, given.text
     async with service_home(tmp_path, more=config) as home:
-        other = await home.run(_note("rope", "once-3"), **ANN)
+        other = await home.run(_note("rope", "once-2"), **ANN)
         assert other["exit_code"] != 0  # consent was for the boat
-        done = await home.run(_note("boat", "once-2"), **ANN)
+        done = await home.run(_note("boat", "once-1"), **ANN)
         assert done["exit_code"] == 0, done
-    assert ledger.read_text(encoding="utf-8") == "boat\n"
-
-
-async def test_a_quota_that_is_used_up_stays_so_after_a_restart(
-    tmp_path: Path, ledger: Path
-) -> None:
-    config = _provider(ledger, "quota_per_day = 2\n")
-    read = "ash-sb capability invoke -c ledger.book -o read --json"
-    async with service_home(tmp_path, more=config) as home:
         for _ in range(2):
             assert (await home.run(read, **ANN))["exit_code"] == 0
     async with service_home(tmp_path, more=config) as home:
         assert "capability_rate_limited" in (await home.run(read, **ANN))["stdout"]
         bob = {"user": "bob", "chat_type": "private", "chat_id": "c-bob"}
         assert (await home.run(read, **bob))["exit_code"] == 0  # his quota is his own
+    assert ledger.read_text(encoding="utf-8") == "boat\n"
 
 
 async def test_a_call_that_comes_while_its_provider_is_still_asked_waits_for_it(
     tmp_path: Path, ledger: Path
 ) -> None:
     """The daemon has only just started; "there is no such capability" would be untrue."""
-    async with service_home(tmp_path, more=_provider(ledger, slow_s=4)) as home:
+    async with service_home(tmp_path, more=_provider(ledger, slow_s=2)) as home:
         done = await home.run(_note("boat", "once-4"), **ANN)
         assert done["exit_code"] == 0, done
         unknown = await home.run("ash-sb capability invoke -c nobody.knows -o it", **ANN)

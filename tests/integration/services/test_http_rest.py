@@ -65,7 +65,6 @@ def make(oauth: OAuthLab, folder: Path, *, device: bool = False, clock: Any = No
     clock = clock or SystemClock()
     settings = OAuthSettings(
         client_id=CLIENT_ID,
-        client_secret=CLIENT_SECRET,
         token_url=f"{oauth.url}/token",
         authorization_url="https://login.example/authorize",
         device_url=f"{oauth.url}/device" if device else None,
@@ -76,7 +75,7 @@ def make(oauth: OAuthLab, folder: Path, *, device: bool = False, clock: Any = No
     provider = HttpRest(
         RestSettings("tracker", "issues", load_description(file, base_url=oauth.url)),
         page=LinkPage(clock),
-        oauth=OAuthClient(settings, clock=clock, timeout_s=30),
+        oauth=OAuthClient(settings, clock=clock, client_secret=CLIENT_SECRET, timeout_s=30),
     )
     return ProviderLab(provider, "issues")
 
@@ -375,6 +374,8 @@ async def test_a_plain_token_is_linked_on_the_page(oauth: OAuthLab, tmp_path: Pa
             settings,
             page=page,
             oauth=OAuthClient(
-                OAuthSettings("x", "https://x.example"), clock=SystemClock(), timeout_s=1
+                OAuthSettings(client_id="x", token_url="https://x.example"),
+                clock=SystemClock(),
+                timeout_s=1,
             ),
         )

@@ -326,12 +326,12 @@ async def test_oauth_opens_the_mailbox_and_the_way_out() -> None:
             client = OAuthClient(
                 OAuthSettings(
                     client_id=CLIENT_ID,
-                    client_secret=CLIENT_SECRET,
                     token_url=f"{oauth.url}/token",
                     authorization_url="https://login.example/authorize",
                     userinfo_url=f"{oauth.url}/userinfo",
                 ),
                 clock=clock,
+                client_secret=CLIENT_SECRET,
                 timeout_s=30,
             )
             provider = ImapEmail(

@@ -13,7 +13,7 @@ import pytest
 from fakes.bridge_lab import BridgeLab
 from fakes.service_lab import FakeProvider, ServiceLab, definition
 from kaged.services.contract import AuthCompleteCall, CapabilityAuthCompleteResult, InvokeCall
-from kaged.services.errors import CapabilityError, CapabilityInvalidInput, CapabilityNotFound
+from kaged.services.errors import CapabilityError
 from raising import raises_code
 from requirements import requirement
 
@@ -45,58 +45,6 @@ async def both(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await lab.close()
 
 
-@requirement("SC-NS-07", "SC-NS-01", "SC-NS-05", "SC-NS-03", "SC-PROV-10")
-async def test_namespaces_are_kept_apart(both: Both) -> None:
-    lab = both.lab
-    await both.add("gog")
-    await both.add("acme", sensitive=True)
-    ids = [row["id"] for row in (await lab.call("list"))["capabilities"]]
-    assert ids == ["acme.email", "gog.email"]
-    for bad in ("email", "GOG.email", "gog.email.x"):
-        with pytest.raises(CapabilityInvalidInput):
-            await lab.invoke("ping", capability=bad)
-    with pytest.raises(CapabilityNotFound):
-        await lab.invoke("ping", capability="gog.calendar")
-    group = lab.token("alice", "group")
-    assert (await lab.invoke("ping", token=group))["ok"]
-    with raises_code("capability_access_denied", CapabilityError):
-        await lab.invoke("ping", capability="acme.email", token=group)
-    await lab.link(capability="gog.email")
-    with raises_code("capability_auth_required", CapabilityError):
-        await lab.invoke("whoami", capability="acme.email")
-    # A second provider of the same namespace is refused, and the first stays in force.
-    with pytest.raises(CapabilityInvalidInput):
-        await both.add("gog")
-    assert (await lab.invoke("whoami"))["ok"]
-
-
-@requirement("SC-POL-15", "SC-PROV-10")
-async def test_the_policy_is_the_same(both: Both) -> None:
-    lab = both.lab
-    await both.add("gog", sensitive=True)
-
-    async def code(operation: str, token: str, **params: Any) -> str:
-        try:
-            await lab.invoke(operation, token=token, **params)
-        except CapabilityError as error:
-            return error.code
-        return "ok"
-
-    private, denied = lab.token("alice"), "capability_access_denied"
-    assert await code("ping", private) == "ok"
-    assert await code("ping", lab.token("alice", "group")) == denied
-    assert await code("ping", lab.token("alice", None)) == denied
-    assert await code("ping", lab.token("alice", skill="s", caps=("gog.x",))) == denied
-    assert await code("ping", lab.token("alice", skill="s", caps=("gog.email",))) == "ok"
-    assert await code("nope", private) == "capability_invalid_input"
-    assert await code("whoami", private) == "capability_auth_required"
-    await lab.link()
-    assert await code("list_messages", private) == "capability_invalid_input"
-    assert await code("list_messages", private, given={"folder": "x"}) == "ok"
-    with raises_code("capability_access_denied", CapabilityError):
-        await lab.call("auth.begin", token=lab.token("alice", "group"), capability="gog.email")
-
-
 @requirement("SC-ISO-09", "SC-ISO-05", "SC-ISO-06", "SC-ISO-07", "SC-PROV-10")
 async def test_users_never_see_each_other(both: Both) -> None:
     lab = both.lab
@@ -105,7 +53,7 @@ async def test_users_never_see_each_other(both: Both) -> None:
         await lab.link(user, hint)
     [row] = (await lab.call("list", "carol"))["capabilities"]
     assert (row["authenticated"], row["linked_accounts"]) == (False, [])
-    rounds = 100  # two calls in each: 200 in all, at the same time
+    rounds = 8  # two calls in each, all at the same time
 
     async def ask(user: str, ref: str) -> Any:
         return (await lab.invoke("whoami", user, account_ref=ref))["output"]
@@ -117,6 +65,13 @@ async def test_users_never_see_each_other(both: Both) -> None:
     with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", "bob", account_ref="acct_home")
     assert len(await lab.rows.all_accounts(user_id=None, limit=10, offset=0)) == 3
+    # What is taken back is one account of one user, with its credential and no other's.
+    before = await lab.vault_rows.keys()
+    await lab.call("auth.revoke", "alice", capability="gog.email", account_ref="acct_home")
+    gone = ("alice", "gog.email", "acct_home")
+    assert set(await lab.vault_rows.keys()) == set(before) - {gone}
+    for user in ("alice", "bob"):
+        assert (await ask(user, "acct_work"))["user"] == user
 
 
 @requirement("SC-ISO-04")
@@ -214,11 +169,12 @@ async def test_credentials_and_other_state_lie_apart(lab: ServiceLab) -> None:
     def dump(conn: Any) -> bytes:
         from sqlalchemy import text
 
-        tables = ("accounts", "flows", "calls", "state", "plans", "vault")
+        names = ("accounts", "flows", "calls", "state", "vault")
+        tables = [*(f"service_{name}" for name in names), "inbox_requests"]
         return b"".join(
             repr(tuple(row)).encode()
             for table in tables
-            for row in conn.execute(text(f"select * from service_{table}"))
+            for row in conn.execute(text(f"select * from {table}"))
         )
 
     assert b"MARKER-CREDENTIAL" not in await lab.store.read(dump)

@@ -438,6 +438,37 @@ async def test_an_operation_waits_for_its_owners_consent(empty_lab: ServiceLab) 
     assert (await lab.invoke("whoami"))["ok"]  # reading needs none
 
 
+@pytest.mark.parametrize("other", ["account", "thread", "no thread"])
+async def test_a_consent_is_for_the_account_and_the_thread_it_was_asked_in(
+    empty_lab: ServiceLab, other: str
+) -> None:
+    lab = empty_lab
+    provider = FakeProvider()
+    await lab.register(provider, confirm=("email.send",))
+    here = {"token": lab.token(thread_id="t-1"), "account_ref": await lab.link(hint="one")}
+    there: dict[str, Any] = dict(here)
+    second = await lab.link(hint="two")
+    match other:
+        case "account":
+            there["account_ref"] = second
+        case "thread":
+            there["token"] = lab.token(thread_id="t-2")
+        case _:
+            there["token"] = lab.token()
+    provider.calls.clear()
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
+        await lab.invoke("send", given={"to": "x"}, **here)
+    plan = str(waits.value.data["plan_id"])
+    await lab.consents.decide(plan, allowed=True, by="operator")
+    with raises_code("capability_mutation_plan_mismatch", CapabilityError):
+        await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan, **there)
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
+        await lab.invoke("send", given={"to": "x"}, **there)
+    assert waits.value.data["plan_id"] != plan
+    assert provider.calls == []
+    assert (await lab.invoke("send", given={"to": "x"}, **here))["ok"]
+
+
 async def test_a_refused_or_stale_consent_does_not_count(empty_lab: ServiceLab) -> None:
     lab = empty_lab
     await lab.register(FakeProvider(), confirm=("email.*",))

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from fakes.capability_codes import CAPABILITY_CODES
 from fakes.service_lab import FakeProvider, ServiceLab, definition
-from kaged.base import JsonObject
+from kaged.base import JsonObject, KagedError
 from kaged.serve.sandbox_rpc import SandboxRpc
 from kaged.services.contract import (
     AuthBeginCall,
@@ -21,7 +22,6 @@ from kaged.services.contract import (
     InvokeCall,
 )
 from kaged.services.errors import (
-    CAPABILITY_CODES,
     CapabilityAuthFlowExpired,
     CapabilityError,
 )
@@ -93,6 +93,49 @@ async def test_every_code_can_be_provoked(lab: ServiceLab) -> None:
     assert set(found) == set(CAPABILITY_CODES)
     assert "SECRET-DETAIL" not in str(found)
     assert found["capability_internal_error"] == "request failed"
+
+
+@requirement("SC-AMB-06")
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("auth.begin", {"capability": "gog.email"}),
+        ("auth.complete", {"flow_id": "caf_none", "code": "c"}),
+        ("auth.complete_callback", {"code": "c"}),
+        ("auth.poll", {"flow_id": "caf_none"}),
+        ("auth.revoke", {"capability": "gog.email", "account_ref": "acct_one"}),
+        ("invoke", {"capability": "gog.email", "operation": "whoami", "input": {}}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (ZeroDivisionError("SECRET-DETAIL"), ("capability_internal_error", "request failed")),
+        (
+            KagedError("SECRET-DETAIL in /x/kaged.db", code="store_unavailable", fix="SECRET"),
+            ("capability_backend_unavailable", "the store cannot be used now"),
+        ),
+    ],
+)
+async def test_a_fault_of_the_host_is_told_in_the_hosts_own_few_words(
+    lab: ServiceLab,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    params: dict[str, Any],
+    fault: Exception,
+    said: tuple[str, str],
+) -> None:
+    """What is not on record, `list` and `auth.list`, the channel words for itself."""
+
+    async def broken(*_: Any, **__: Any) -> Any:
+        raise fault
+
+    for name in ("accounts", "flow", "pending_flows"):
+        monkeypatch.setattr(lab.rows, name, broken)
+    with pytest.raises(CapabilityError) as failed:
+        await lab.call(method, **params)
+    assert (failed.value.code, failed.value.message) == said
+    assert "SECRET" not in json.dumps(failed.value.data)
 
 
 async def provoke_all(lab: ServiceLab) -> dict[str, str]:  # noqa: PLR0915 - one per code

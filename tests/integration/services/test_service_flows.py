@@ -188,6 +188,11 @@ async def test_a_flow_belongs_to_its_capability(empty_lab: ServiceLab) -> None:
     lab = empty_lab
     await lab.register(FakeProvider("gog", definition("gog.email"), definition("gog.calendar")))
     await lab.register(FakeProvider("acme", definition("acme.email")))
+    mail = await lab.call("auth.begin", capability="gog.email", account_hint="h")
+    days = await lab.call("auth.begin", capability="gog.calendar", account_hint="h")
+    for capability, flow in (("gog.email", mail), ("gog.calendar", days)):
+        assert (await lab.call("auth.list", capability=capability))["flows"] == [flow]
+    assert (await lab.call("auth.list", capability="acme.email"))["flows"] == []
     await lab.link(capability="gog.email")
     with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", capability="gog.calendar")

@@ -12,6 +12,7 @@ import pytest
 
 from fakes.service_lab import FakeProvider, ServiceLab, definition
 from kaged.config.providers import SkillSection
+from kaged.config.skill_file import SkillMetadata, parse_skill_metadata
 from kaged.kernel.service_ids import parse_service_ids
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
@@ -22,7 +23,6 @@ from kaged.services.errors import (
     CapabilityRateLimited,
 )
 from kaged.services.limits import DEFAULT_RATES
-from kaged.services.skills import SkillMetadata, parse_skill_metadata
 from raising import raises_code
 from requirements import requirement
 

@@ -104,7 +104,7 @@ async def test_registration_is_all_or_nothing(
 
 
 @requirement("SC-AMB-04")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(
     st.from_regex(r"[a-z0-9][a-z0-9_-]{0,20}", fullmatch=True),
     st.from_regex(r"[a-z0-9][a-z0-9_-]{0,20}", fullmatch=True),
@@ -113,13 +113,25 @@ async def test_registration_is_all_or_nothing(
 async def test_ids_follow_the_grammar(namespace: str, name: str, intruder: str) -> None:
     registry = CapabilityRegistry(ManualClock())
     good = f"{namespace}.{name}"
-    await registry.register(FakeProvider(namespace, definition(good)))
+    plain = {"a": CapabilityOperation("a", "b")}
+    await registry.register(FakeProvider(namespace, definition(good, operations=plain)))
     assert registry.get(good) is not None
     for bad in (f"{good}{intruder}x", f"{namespace}{intruder}{name}.x.y", f"{good}\n"):
         other = CapabilityRegistry(ManualClock())
         with pytest.raises(CapabilityInvalidInput):
-            await other.register(FakeProvider(namespace, definition(bad)))
+            await other.register(FakeProvider(namespace, definition(bad, operations=plain)))
         assert other.list() == ()
+
+
+@requirement("SC-NS-03")
+async def test_a_provider_that_offers_an_id_twice_offers_nothing(empty_lab: ServiceLab) -> None:
+    lab = empty_lab
+    twice = [definition("gog.email"), definition("gog.calendar"), definition("gog.email")]
+    with raises_code("capability_invalid_input", CapabilityInvalidInput) as refused:
+        await lab.registry.register(FakeProvider("gog", *twice))
+    assert "gog.email is already registered" in refused.value.message
+    assert lab.registry.list() == ()
+    assert lab.registry.provider("gog") is None
 
 
 @requirement("SC-AMB-26")
@@ -157,6 +169,12 @@ async def test_a_provider_that_is_down_is_tried_again_with_growing_pauses(
     flaky.on_definitions = None
     assert await lab.registry.revive_due() is None
     assert (await lab.invoke("ping"))["ok"]
+    late = FakeProvider("late", definition("late.email"))
+    late.on_definitions = down
+    await lab.registry.register(late, keep_if_down=True)
+    late.on_definitions = None
+    assert (await lab.invoke("ping", capability="late.email"))["ok"], "its first use brings it up"
+    assert late.asked == 2
     reasons = await lab.seen("capability_provider_unavailable")
     assert reasons[0]["provider"] == "gog"
     assert "not yet" not in str(reasons)

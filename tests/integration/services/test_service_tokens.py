@@ -28,6 +28,7 @@ PARAMS: dict[str, dict[str, Any]] = {
     "capability.auth.complete": {"flow_id": "caf_0", "code": "c"},
     "capability.auth.complete_callback": {"code": "c"},
     "capability.auth.poll": {"flow_id": "caf_0"},
+    "capability.auth.cancel": {"flow_id": "caf_0"},
     "capability.auth.revoke": {"capability": "gog.email", "account_ref": "acct_default"},
 }
 

@@ -3,70 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 from fakes.service_home import service_home
+from kaged.inbox import NO, YES, RequestDraft, RequestKind
 from kaged.serve.http.connection import PeerConnection
-from kaged.sessions.driver import SessionDriver
-
-MODEL = '[models.m]\nmodel = "scripted:post.yaml"\n'
-PAIR = """\
-  - say: I look.
-    call:
-      - tool: shell.bash
-        with: { command: "ash-sb capability invoke -c post.box -o list; echo end" }
-  - say: Done.
-"""
-SCRIPT = f"turns:\n{PAIR * 4}"
 
 
-async def test_each_message_acts_for_the_person_who_sent_it(tmp_path: Path) -> None:
-    """One session, two people of a front end and the operator, one after the other."""
-    home_folder = tmp_path / "home"
-    home_folder.mkdir(mode=0o700)
-    (home_folder / "post.yaml").write_text(SCRIPT, encoding="utf-8")
-    local = home_folder / "local.toml"
-    local.write_text(MODEL, encoding="utf-8")
-    local.chmod(0o600)
-    ann = {"user": "ann", "chat_type": "private", "chat_id": "c-ann"}
+async def test_people_of_a_front_end_see_and_answer_their_own_requests_only(tmp_path: Path) -> None:
     async with service_home(tmp_path) as home:
-        await home.link(**ann)
-        driver = home.inside.daemon.services.sessions
-        assert driver is not None
-        runs = driver.driver
-        assert isinstance(runs, SessionDriver)
-        base = f"/api/v1/projects/{home.id}/sessions"
-        made = await home.inside.client.post(base, json={})
-        assert made.status_code == 201, made.text
-        session = made.json()["id"]
-
-        async def say(client: httpx.AsyncClient, **headers: str) -> str:
-            url = f"{base}/{session}/message"
-            answer = await client.post(url, json={"text": "My letters?"}, headers=headers)
-            assert answer.status_code < 300, answer.text
-            await runs.wait(answer.json()["run_id"])
-            entries: Any = (
-                await home.inside.client.get(f"{base}/{session}/entries", params={"limit": 200})
-            ).json()
-            results = [one for one in entries["items"] if one.get("role") == "tool_result"]
-            return str(results[-1]["content"])
-
-        token = {"Authorization": f"Bearer {home.token}"}
+        inbox = home.inside.daemon.services.subsystems.inbox
+        assert inbox is not None
+        facts = {
+            "capability_id": "post.box",
+            "operation": "send",
+            "account_ref": "",
+            "input_hash": "",
+        }
+        asked = await inbox.ask(
+            RequestDraft(
+                "plan_0",
+                RequestKind.ACCOUNT_APPROVAL,
+                "Allow send on post.box?",
+                choices=(YES, NO),
+                subject={**facts},
+                owner="ann",
+                expires_at_ms=home.inside.daemon.services.clock.now_ms() + 600_000,
+            )
+        )
+        assert asked is not None
+        body = {"digest": asked.digest, "answer": {"choice": "yes"}}
         async with home.inside.over(PeerConnection("tcp", address="127.0.0.1")) as front_end:
-            anns = await say(
-                front_end, **token, **{"X-Kaged-User-Id": "ann", "X-Kaged-Chat-Type": "private"}
-            )
-            bobs = await say(
-                front_end, **token, **{"X-Kaged-User-Id": "bob", "X-Kaged-Chat-Type": "private"}
-            )
-            group = await say(
-                front_end, **token, **{"X-Kaged-User-Id": "ann", "X-Kaged-Chat-Type": "group"}
-            )
-        own = await say(home.inside.client)
-    assert "the boat leaves at nine" in anns
-    assert "capability_auth_required" in bobs
-    assert "capability_access_denied" in group
-    assert "capability_auth_required" in own
-    assert all("boat" not in one for one in (bobs, group, own))
+
+            async def as_person(name: str) -> tuple[list[str], int]:
+                headers = {"Authorization": f"Bearer {home.token}", "X-Kaged-User-Id": name}
+                listed = await front_end.get("/api/v1/inbox", headers=headers)
+                url = f"/api/v1/inbox/{asked.id}/answer"
+                answer = await front_end.post(url, json=body, headers=headers)
+                return [one["id"] for one in listed.json()["items"]], answer.status_code
+
+            assert await as_person("bob") == ([], 404)
+            assert await as_person("ann") == ([asked.id], 200)
+            assert await as_person("ann") == ([asked.id], 409)
+        [plan] = (await home.inside.client.get("/api/v1/services/approvals")).json()["approvals"]
+        assert (plan["status"], plan["decided_by"]) == ("confirmed", "ann")

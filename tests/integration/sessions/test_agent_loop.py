@@ -18,9 +18,8 @@ from fakes.work_lab import until
 from kaged.base import JsonValue
 from kaged.models.errors import ModelContextExceeded, ModelError, ModelUnavailable
 from kaged.models.turn import AssistantMessage, ModelEvent, ModelRequest, ModelToolCall, ModelTurn
-from kaged.sessions.budget import Budget
 from kaged.sessions.loop import MAX_CALLS_PER_TURN
-from kaged.sessions.transforms import ToolResultView, TransformVeto
+from kaged.sessions.transforms import TransformVeto
 from kaged.tools import ToolInvocation as DeskCall
 from raising import raises_code
 from requirements import requirement
@@ -92,46 +91,6 @@ async def test_a_model_that_never_stops_is_ended_by_max_steps(tmp_path: Path) ->
         lab.model.turns[:] = [say("Done at last.")]
         again = await lab.run(end.session_id, "Go on")
         assert again.status == "completed"
-
-
-@pytest.mark.parametrize(
-    ("budget", "word"),
-    [
-        (Budget(steps=2), "steps"),
-        (Budget(tokens=150), "tokens"),
-        (Budget(seconds=0), "time|s is used up"),
-    ],
-)
-async def test_a_run_ends_when_its_budget_is_used_up(
-    tmp_path: Path, budget: Budget, word: str
-) -> None:
-    """Steps, tokens or time, whatever comes first."""
-    turns = [say("again", call("file_peek"), tokens=100) for _ in range(9)]
-    async with loop_lab(
-        tmp_path, PlayedModel(*turns), tools=[make_tool("file.peek")], project=ALL_ON
-    ) as lab:
-        end = await lab.talk("Go", budget=budget)
-
-        assert end.status == "failed"
-        assert end.error is not None
-        assert end.error["code"] == "budget_spent"
-        assert any(one in str(end.error["message"]) for one in word.split("|"))
-        assert end.steps == (0 if budget.seconds is not None else 2)
-
-
-async def test_the_time_of_a_run_counts_for_its_tool_calls_too(tmp_path: Path) -> None:
-    """A call that never ends does not outlive it, and says that it was ended."""
-
-    async def work(_: DeskCall) -> JsonValue:
-        await asyncio.Event().wait()
-        return None
-
-    model = PlayedModel(say("", call("file_work")), say("never"))
-    tools = [make_tool("file.work", handler=work)]
-    async with loop_lab(tmp_path, model, tools=tools, project=ALL_ON) as lab:
-        end = await lab.talk("Go", budget=Budget(seconds=0.5))
-        assert (end.status, end.error and end.error["code"]) == ("failed", "budget_spent")
-        assert "[cancelled]" in (await lab.entries(end.session_id))[-1]
 
 
 @requirement("AT-SESS-02")
@@ -469,7 +428,7 @@ async def test_a_move_to_another_session_between_turns_ends_the_run(tmp_path: Pa
 
 
 async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
-    """The message, the request, a call and its result."""
+    """The request, and a call."""
     spy = Spy("plain")
     model = PlayedModel(
         say("", call("file_peek", {"path": "a"}), call("file_peek", {"path": "no"})), say("ok")
@@ -478,35 +437,25 @@ async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
     async with loop_lab(tmp_path, model, tools=[peek], project=ALL_ON) as lab:
         transforms = lab.driving.transforms
 
-        async def politely(_session: str, text: str) -> Any:
-            return TransformVeto("rude") if "rude" in text else f"{text}, please"
-
         async def elsewhere(_session: str, _name: str, args: Any) -> Any:
             return TransformVeto("not there") if args["path"] == "no" else {"path": "b"}
-
-        async def louder(view: ToolResultView) -> str:
-            return view.text.upper()
 
         async def context(_session: str, messages: Any) -> Any:
             return [*messages, {"role": "user", "content": "(by the way)"}]
 
-        transforms.on_before_prompt(politely)
         transforms.on_before_tool_call(elsewhere)
-        transforms.on_after_tool_result(louder)
         transforms.on_context(context)
         end = await lab.talk("Look")
 
         assert end.status == "completed"
-        assert model.texts(0)[1:] == ["user: Look, please", "user: (by the way)"]
+        assert model.texts(0)[1:] == ["user: Look", "user: (by the way)"]
         assert [one.args for one in spy.calls] == [{"path": "b"}]
         assert model.texts()[3:] == [
-            "result file_peek: PLAIN",
+            "result file_peek: plain",
             "error file_peek: [BLOCKED] not there",
             "user: (by the way)",
         ]
         assert all("by the way" not in one for one in await lab.entries(end.session_id))
-        with raises_code("prompt_refused"):
-            await lab.driver.send(end.session_id, "rude")
 
 
 async def test_a_project_that_is_let_go_takes_its_runs_with_it(tmp_path: Path) -> None:

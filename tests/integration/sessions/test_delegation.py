@@ -10,7 +10,6 @@ from fakes.loop_lab import PROJECT, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
 from fakes.tool_lab import Spy, make_tool
 from kaged.models.turn import ModelRequest, ModelTurn
-from kaged.sessions.budget import Budget
 from requirements import requirement
 
 WAIT_S = 30
@@ -178,17 +177,27 @@ async def test_a_child_knows_nothing_of_the_issue(tmp_path: Path) -> None:
         assert [one.content for one in await lab.store.todos.of(issue_id)] == ["secret plan"]
 
 
+NO_PROPOSALS = (
+    '{"done": true}',
+    '{"proposed_todos": ["four"]}',
+    '{"proposed_todos": {"items": ["four"], "owner": "me"}}',
+    '{"proposed_todos": {"items": ["four"], "phase": 4}}',
+)
+
+
 @requirement("AT-TODO-29", "AT-TODO-32")
 async def test_proposals_are_stored_only_where_the_project_says_auto(tmp_path: Path) -> None:
     """As steps of the child that proposed them; free text and review store nothing."""
     turns = [
         say('{"proposed_todos": {"items": ["one", "two"], "phase": "later"}}'),
         say("proposed_todos: none"),
+        *map(say, NO_PROPOSALS),
         say('{"proposed_todos": {"items": ["three"]}}'),
     ]
     root = PlayedModel(
         say("", call("agent-auto", {"message": "A"})),
         say("", call("agent-auto", {"message": "B"})),
+        *[say("", call("agent-auto", {"message": "B"})) for _ in NO_PROPOSALS],
         say("", call("agent-review", {"message": "C"})),
         say("ok"),
     )
@@ -227,14 +236,34 @@ async def test_cancelling_a_run_ends_the_children_in_it(tmp_path: Path) -> None:
         assert small.closed == 1
 
 
-async def test_the_budget_of_a_run_counts_what_children_take(tmp_path: Path) -> None:
-    """Nobody gets around it by delegating."""
+async def test_a_cancelled_child_leaves_no_call_without_a_result(tmp_path: Path) -> None:
+    """Neither the one that was being made nor those behind it."""
+    begun = asyncio.Event()
+
+    async def work(_: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    root = PlayedModel(say("", call("agent-coder", {"message": "Go"})))
+    small = PlayedModel(say("", call("file_peek"), call("file_peek")), alias="small")
+    tools = [make_tool("file.peek", handler=work)]
+    async with loop_lab(tmp_path, root, models={"small": small}, tools=tools, project=TREE) as lab:
+        session = await lab.session()
+        run_id = await lab.driver.send(session, "Go")
+        await asyncio.wait_for(begun.wait(), WAIT_S)
+        await lab.driver.cancel(run_id)
+
+        said = await lab.entries(session)
+        assert [one.count("[canc") for one in said if one.startswith("tool_result")] == [1, 1, 1]
+
+
+async def test_a_run_counts_what_children_take(tmp_path: Path) -> None:
+    """Their steps and tokens are its own."""
     root = PlayedModel(
-        *[say("", call("agent-scraper", {"message": "Work"}), tokens=10) for _ in range(5)]
+        say("", call("agent-scraper", {"message": "Work"}), tokens=10), say("ok", tokens=10)
     )
-    small = PlayedModel(*[say("done", tokens=500) for _ in range(5)], alias="small")
+    small = PlayedModel(say("done", tokens=500), alias="small")
     async with loop_lab(tmp_path, root, models={"small": small}, project=TREE) as lab:
-        end = await lab.talk("Go", budget=Budget(tokens=900))
-        assert end.error is not None
-        assert end.error["code"] == "budget_spent"
-        assert len(small.requests) == 2
+        end = await lab.talk("Go")
+        assert (end.status, end.steps) == ("completed", 3)
+        assert end.usage["input_tokens"] == 520

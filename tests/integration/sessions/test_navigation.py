@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from fakes.readiness import always_ready
 from fakes.session_lab import PROJECT, SessionLab, texts
 from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent, SwitchOutcome
 from kaged.sessions.navigation import Navigation
@@ -151,7 +152,9 @@ async def test_a_veto_leaves_everything_as_it_was_and_says_why(
 
 async def test_a_handler_that_takes_too_long_has_said_no(lab: SessionLab) -> None:
     here = await live(lab, "a")
-    navigation = Navigation(lab.store, lab.transcript, lab.service, lab.lifecycle, timeout_s=0.01)
+    navigation = Navigation(
+        lab.store, lab.transcript, lab.service, lab.lifecycle, ready=always_ready, timeout_s=0.01
+    )
 
     async def forever(_: SwitchIntent) -> None:
         await asyncio.Event().wait()

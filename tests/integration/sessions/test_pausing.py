@@ -12,6 +12,7 @@ from fakes.loop_lab import PROJECT, LoopLab, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
 from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
+from kaged.models.turn import ModelTurn
 from kaged.sessions.run_values import RunEnd
 from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
 from raising import raises_code
@@ -155,6 +156,45 @@ async def test_a_child_at_a_checkpoint_pauses_the_session_and_goes_on_with_the_d
         ]
         assert word in small.texts()[3]
         assert root.texts()[-2] == "result agent-coder: I did as told."
+
+
+@requirement("AT-ASK-10")
+async def test_what_another_agent_asks_for_while_the_session_pauses_is_not_made(
+    tmp_path: Path,
+) -> None:
+    """Its call gets a result that says so; none stays open."""
+    spy, paused = Spy(), asyncio.Event()
+
+    async def late(_: Any) -> ModelTurn:
+        await asyncio.wait_for(paused.wait(), WAIT_S)
+        return say("", call("file_peek"))
+
+    root = PlayedModel(
+        say("", call("agent-coder", {"message": "a"}), call("agent-other", {"message": "b"})),
+        say("Good."),
+    )
+    small = PlayedModel(say("", call("kaged_checkpoint", {"message": "May I?"})), say("I did."),
+                        alias="small")  # fmt: skip
+    other = PlayedModel(late, say("Later."), alias="other")
+    project = TREE.replace("You wait.}", "You wait., tools: {file.peek: {enabled: true}}}")
+    async with loop_lab(
+        tmp_path, root, models={"small": small, "other": other}, project=project,
+        tools=[make_tool("file.peek", handler=spy)],
+    ) as lab:  # fmt: skip
+        session = await lab.session()
+        run_id = await lab.driver.send(session, "Go")
+        await until(lambda: bool(lab.driver._live[run_id].run.pauses))
+        paused.set()
+        end = await lab.driver.wait(run_id)
+        assert end.status == "paused"
+        assert spy.calls == []
+        (said,) = [one for one in await lab.entries(session) if "file.peek" in one and
+                   one.startswith("tool_result")]  # fmt: skip
+        assert "not made" in said
+
+        end = await answer(lab, end, OperatorAnswer(decision=CheckpointDecision.APPROVE))
+        assert (end.status, end.text) == ("completed", "Good.")
+        assert spy.calls == []
 
 
 @requirement("AT-ASK-10")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.running_daemon import KAGED, environment, kaged, make_home
+from fakes.running_daemon import KAGED, environment, kaged, make_home, start_daemon
 from requirements import requirement
 
 PROJECT = """\
@@ -68,6 +68,10 @@ class Operator:
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
 
+    def start(self) -> None:
+        self.daemon = start_daemon(self.home, config=None, forked=True)
+        assert self.daemon.said["ready"], self.daemon.log()
+
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return kaged(self.home, *arguments, cwd=self.root)
 
@@ -89,9 +93,12 @@ class Operator:
 def operator() -> Iterator[Operator]:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         made = Operator(Path(folder).resolve())
-        assert made.run("project", "load").returncode == 0
-        yield made
-        made.run("daemon", "stop", "--force")
+        made.start()
+        try:
+            assert made.run("project", "load", "--trust").returncode == 0
+            yield made
+        finally:
+            made.daemon.stop()
 
 
 @pytest.mark.timeout(240)
@@ -138,8 +145,9 @@ def test_an_alias_is_resolved_through_the_operators_models_when_a_session_starts
     assert "[model_unknown]" in unknown.stderr
     assert "[models.clever]" in unknown.stderr
     # The project's own alias, once the operator no longer has it.
-    operator.run("daemon", "stop")
+    operator.daemon.stop()
     operator.local("")
+    operator.start()
     gone = operator.run("run", "hello")
     assert "[model_unknown]" in gone.stderr
     assert "[models.smart-fast]" in gone.stderr

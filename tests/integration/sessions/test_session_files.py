@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fakes.session_lab import PROJECT, SessionLab, message, texts
 from kaged.base import KagedError
+from kaged.kernel.ownership import OPERATORS
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.export import export_session, import_session
 from kaged.sessions.session_file import parse_export
@@ -33,6 +34,7 @@ async def taken_in(lab: SessionLab, data: bytes, project_id: str = PROJECT) -> s
         data,
         project_id=project_id,
         operator_id="anna",
+        ownership=OPERATORS,
         clock=lab.clock,
         ids=lab.ids,
     )

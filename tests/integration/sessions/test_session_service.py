@@ -9,7 +9,8 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.session_service import locator
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
-from kaged.store.interaction_rows import InteractionDraft, InteractionKind
+from kaged.store.inbox_rows import RequestDraft, RequestKind
+from kaged.store.interaction_rows import InteractionKind, pause_session
 from kaged.store.session_rows import SessionKind
 
 
@@ -214,7 +215,7 @@ async def test_a_run_ends_once_and_its_session_is_free_again(
     error: JsonObject | None = {"code": "x"} if status is AgentRunStatus.FAILED else None
     ended = await lab.service.finish_run(run.id, RunResult(status, 4, {"input_tokens": 7}, error))
     again = await lab.service.finish_run(run.id, RunResult(AgentRunStatus.FAILED))
-    assert ended == again == await lab.service.run(run.id)
+    assert ended == again == await lab.store.agent_runs.get(run.id)
     assert (ended.status, ended.steps, ended.usage, ended.error) == (
         status, 4, {"input_tokens": 7}, error,
     )  # fmt: skip
@@ -229,8 +230,9 @@ async def test_a_run_ends_once_and_its_session_is_free_again(
 async def test_a_session_at_a_checkpoint_stays_there_when_its_run_ends(lab: SessionLab) -> None:
     session = await lab.session()
     run = await lab.service.begin_run(session)
-    await lab.store.interactions.open(
-        InteractionDraft("req_1", PROJECT, session, run.id, "primary", InteractionKind.ASK, {})
+    await lab.store.inbox.add(
+        RequestDraft("req_1", RequestKind.QUESTION, "Why?", chat_id=session),
+        pause_session(PROJECT, session, InteractionKind.ASK, "req_1"),
     )
     await lab.service.finish_run(run.id, RunResult(AgentRunStatus.PAUSED))
     found = await lab.service.get(PROJECT, session)
@@ -266,7 +268,7 @@ async def test_a_run_whose_end_could_not_be_written_blocks_nobody(lab: SessionLa
     session = await lab.session()
     lost = await lab.store.agent_runs.begin(session, cause=lab.MESSAGE)
     run = await lab.service.begin_run(session)
-    assert (await lab.service.run(lost.id)).status is AgentRunStatus.INTERRUPTED
+    assert (await lab.store.agent_runs.get(lost.id)).status is AgentRunStatus.INTERRUPTED
     assert lab.service.active_run(session) == run.id
     with pytest.raises(KagedError):
         await lab.service.begin_run("ses_none")

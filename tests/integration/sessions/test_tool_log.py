@@ -18,6 +18,7 @@ from kaged.store.errors import StoreUnavailable
 from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows
 from kaged.tools import Tool, ToolError, ToolInvocation
 from kaged.tools.dispatch import ToolDispatcher
+from requirements import requirement
 
 SESSION = "ses_1"
 
@@ -149,6 +150,7 @@ async def test_a_call_is_on_record_while_it_runs_and_interrupted_when_the_daemon
         cut_off.cancel()
 
 
+@requirement("AT-DISP-06", "AT-SESS-03")
 async def test_a_cancelled_call_says_so(lab: SessionLab, tmp_path: Path) -> None:
     begun = asyncio.Event()
 

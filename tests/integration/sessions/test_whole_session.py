@@ -128,7 +128,7 @@ class Sea:
         return self.root / name
 
     def start(self) -> None:
-        self.daemon = start_daemon(self.home, config=None, env={"SEA_KEY": KEY})
+        self.daemon = start_daemon(self.home, config=None, env={"SEA_KEY": KEY}, forked=True)
         assert self.daemon.said["ready"], self.daemon.said
 
     def kill(self) -> None:
@@ -185,7 +185,7 @@ def sea() -> Iterator[Sea]:
 def test_a_whole_session_with_cage_plugin_compaction_question_and_two_kills(sea: Sea) -> None:
     sea.start()
     sea.run("plugin", "install", str(ROOT / "plugins" / "examples" / "memory-markdown"), "--yes")
-    sea.run("project", "load")
+    sea.run("project", "load", "--trust")
     sea.run("plugin", "enable", "memory-markdown")
 
     # The first run: it works, is refused, remembers, is compacted, and asks.
@@ -255,7 +255,7 @@ def test_a_whole_session_with_cage_plugin_compaction_question_and_two_kills(sea:
 @pytest.mark.timeout(120)
 def test_ctrl_c_cancels_the_run_and_says_so(sea: Sea) -> None:
     sea.start()
-    sea.run("project", "load")
+    sea.run("project", "load", "--trust")
     slow = ModelScript.parse(
         "turns: [{ say: one two three four five six, pace_s: 5 }]", "slow.yaml"
     )

@@ -11,6 +11,7 @@ from fakes.played_model import PlayedModel, call, hang, say
 from fakes.work_lab import until
 from kaged.base import ManualClock
 from kaged.models.errors import ModelUnavailable
+from kaged.store.run_rows import RunDraft
 from kaged.toolbox.project.answers import OperatorAnswer
 from requirements import requirement
 
@@ -152,10 +153,13 @@ async def test_a_workflow_that_asks_counts_as_running_and_one_cut_off_as_failed(
         cut = await trigger(lab, "deploy", branch="b")
         await until(lambda: len(small.requests) == 2)
     async with loop_lab(tmp_path, project=PROJECT_FILE) as lab:
+        # Two daemons before: the last one ended in order, the one before it was killed.
+        killed = await lab.store.runs.create(RunDraft(PROJECT, "deploy", {}, "agent", "x", 900))
         await lab.service.recover()
         await lab.work.workflows.recover()
-        status = (await lab.work.workflows.status(PROJECT, cut)).result
-        assert (status["status"], status["error"]) == ("failed", "interrupted")
+        for run_id in (cut, killed.run_id):
+            status = (await lab.work.workflows.status(PROJECT, run_id)).result
+            assert (status["status"], status["error"]) == ("failed", "interrupted")
 
 
 async def test_a_workflow_that_waits_for_an_answer_outlives_its_daemon(tmp_path: Path) -> None:

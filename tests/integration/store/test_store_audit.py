@@ -339,16 +339,17 @@ async def test_trust_and_projects_are_remembered(home: StoreHome, clock: ManualC
     made = await store.projects.upsert("/srv/a", "a", "A")
     assert not made.trusted
     clock.advance(5)
-    trusted = await store.projects.set_trusted(made.id, trusted=True)
+    trusted = await store.projects.agree(made.id, {"things": ["a"]}, "ada")
     assert trusted is not None
-    assert trusted.trusted_at_ms == clock.now_ms()
+    assert (trusted.trusted_at_ms, trusted.trusted_by) == (clock.now_ms(), "ada")
     again = await store.projects.upsert("/srv/a", "a2", "A2")
     assert (again.id, again.slug, again.trusted) == (made.id, "a2", True)
+    assert again.agreed == {"things": ["a"]}
     assert await store.projects.get(made.id) == again
-    revoked = await store.projects.set_trusted(made.id, trusted=False)
+    revoked = await store.projects.withdraw(made.id)
     assert revoked is not None
-    assert revoked.trusted_at_ms is None
-    assert await store.projects.set_trusted("prj_unknown", trusted=True) is None
+    assert (revoked.trusted_at_ms, revoked.trusted_by, revoked.agreed) == (None, None, None)
+    assert await store.projects.agree("prj_unknown", {}, "ada") is None
     assert await store.projects.get("prj_unknown") is None
     await store.projects.mark_unloaded(made.id)
     unloaded = await store.projects.get(made.id)

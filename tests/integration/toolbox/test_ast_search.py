@@ -67,49 +67,13 @@ SPECIFIED = {
 }
 
 
-@requirement("AT-AST-01", "AT-AST-04", "AT-AST-05")
-async def test_a_match_has_place_text_and_variables(lab: SearchLab) -> None:
-    write_tree(lab.root, {"src/main.ts": 'const a = 1;\nconsole.log("server started");\n'})
-    result = await lab.call("search.ast", pattern="console.log($MSG)", lang="typescript")
-    assert result == {
-        "matches": [
-            {
-                "file": "./src/main.ts",
-                "line": 2,
-                "content": 'console.log("server started")',
-                "meta_variables": {"MSG": '"server started"'},
-                "context_before": [],
-                "context_after": [],
-            }
-        ],
-        "count": 1,
-    }
-    parameters: Any = ast_tools(lab.ast, lab.engine)[0].definition.parameters
-    assert parameters["required"] == ["pattern", "lang"]
-    properties = parameters["properties"]
-    assert {"pattern", "lang", "paths", "globs", "context"} <= set(properties)
-    assert properties["paths"]["default"] == ["./"]
-    assert properties["context"]["minimum"] == 0
-    assert (await lab.refusal("search.ast", pattern="x", lang="python", context=-1)).code == (
-        "invalid_params"
-    )
-
-
 @requirement("AT-AST-02")
-@pytest.mark.parametrize("lang", LANGUAGES)
-async def test_every_language_parses(lab: SearchLab, lang: str) -> None:
-    name, text, pattern = SNIPPETS[lang]
-    write_tree(lab.root, {name: text})
-    assert len(await found(lab, pattern, lang)) == 1
+async def test_every_language_parses(lab: SearchLab) -> None:
+    write_tree(lab.root, {name: text for name, text, _ in SNIPPETS.values()})
+    for lang in LANGUAGES:
+        name, _, pattern = SNIPPETS[lang]
+        assert len(await found(lab, pattern, lang, paths=[name])) == 1, lang
     assert set(LANGUAGES) >= SPECIFIED
-
-
-@requirement("AT-AST-03")
-@pytest.mark.parametrize("lang", ["klingon", "Python", "ts", "", 5, None])
-async def test_an_unknown_language_is_refused_and_hurts_nobody(lab: SearchLab, lang: Any) -> None:
-    write_tree(lab.root, {"a.py": "f(1)\n"})
-    assert (await lab.refusal("search.ast", pattern="x", lang=lang)).code == "invalid_params"
-    assert len(await found(lab, "f($X)", "python")) == 1
 
 
 async def test_a_panic_of_the_binding_stays_in_its_process(lab: SearchLab) -> None:
@@ -119,135 +83,33 @@ async def test_a_panic_of_the_binding_stays_in_its_process(lab: SearchLab) -> No
     assert len(await found(lab, "f($X)", "python")) == 1
 
 
-@requirement("AT-AST-06", "AT-AST-07", "AT-AMB-47")
-async def test_multi_variables_match_any_number_of_nodes(lab: SearchLab) -> None:
-    write_tree(lab.root, {"a.js": "f();\nf(a);\nf(a,  b);\n"})
-    anonymous = await found(lab, "f($$$)", "javascript")
-    assert [one["content"] for one in anonymous] == ["f()", "f(a)", "f(a,  b)"]
-    assert [one["meta_variables"] for one in anonymous] == [{}, {}, {}]
-    named = await found(lab, "f($$$ARGS)", "javascript")
-    assert [one["meta_variables"] for one in named] == [
-        {"ARGS": ""},
-        {"ARGS": "a"},
-        {"ARGS": "a,  b"},
-    ]
-
-
-@requirement("AT-AST-08")
-async def test_a_variable_used_twice_demands_equal_code(lab: SearchLab) -> None:
-    write_tree(lab.root, {"a.js": "x == x;\nx == y;\n"})
-    assert [one["line"] for one in await found(lab, "$A == $A", "javascript")] == [1]
+BROKEN = [
+    ("console.log(", "typescript"),
+    ("print(", "python"),
+    ("def :", "python"),
+    ("fn foo(", "rust"),
+    ('{"a": ', "json"),
+    ("foo bar baz", "javascript"),
+    ("", "python"),
+    ("   ", "python"),
+    ("$$$", "javascript"),
+    ("$$$ARGS", "python"),
+    ("f($$A)", "python"),
+    ("a; b;", "javascript"),
+]
 
 
 @requirement("AT-AST-09", "AT-FAIL-11")
-@pytest.mark.parametrize(
-    ("pattern", "lang"),
-    [
-        ("console.log(", "typescript"),
-        ("print(", "python"),
-        ("def :", "python"),
-        ("fn foo(", "rust"),
-        ('{"a": ', "json"),
-        ("foo bar baz", "javascript"),
-        ("", "python"),
-        ("   ", "python"),
-        ("$$$", "javascript"),
-        ("$$$ARGS", "python"),
-        ("f($$A)", "python"),
-        ("a; b;", "javascript"),
-    ],
-)
-async def test_a_broken_pattern_is_refused_with_guidance(
-    lab: SearchLab, pattern: str, lang: str
-) -> None:
+async def test_a_broken_pattern_is_refused_with_guidance(lab: SearchLab) -> None:
     write_tree(lab.root, {"a.ts": "console.log(1)\n", "a.py": "print(1)\n", "a.js": "foo\n"})
-    for call in (
-        lab.refusal("search.ast", pattern=pattern, lang=lang),
-        lab.refusal("edit.ast", rewrites={pattern: "x"}, lang=lang),
-    ):
-        error = await call
-        assert error.code == "invalid_pattern"
-        assert "$NAME" in str(error)
-
-
-@requirement("AT-AST-10")
-@pytest.mark.parametrize(
-    ("pattern", "name", "text"),
-    [
-        ("print($X)", "a.py", "print(1)\n"),
-        ("def $F($$$A): $$$B", "a.py", "def f(a, b):\n    return 1\n"),
-        ("fn $F($$$A) { $$$B }", "a.rs", "fn f(a: u8) { g(); }\n"),
-        ('{"a": $X}', "a.json", '{"a": [1, 2]}\n'),
-        ("$T $M($$$A) { $$$B }", "A.java", "class A { int m(int a) { return 1; } }\n"),
-        ("$T $M($$$A) { $$$B }", "a.c", "int m(int a) { return 1; }\n"),
-        ("$S { color: $C }", "a.css", ".x { color: red }\n"),
-    ],
-)
-async def test_valid_patterns_are_accepted_and_match(
-    lab: SearchLab, pattern: str, name: str, text: str
-) -> None:
-    write_tree(lab.root, {name: text})
-    lang = {"py": "python", "rs": "rust"}.get(name[2:], name[2:])
-    lang = "java" if name.endswith("java") else lang
-    assert len(await found(lab, pattern, lang)) == 1
-
-
-@requirement("AT-AST-11")
-async def test_context_gives_lines_on_both_sides(lab: SearchLab) -> None:
-    write_tree(lab.root, {"a.py": "one\ntwo\nf(\n  1)\nfour\r\nfive\nsix\nf(2)\n"})
-    first, last = await found(lab, "f($X)", "python", context=2)
-    assert first["context_before"] == ["one", "two"]
-    assert first["context_after"] == ["four", "five"]
-    assert last["context_before"] == ["five", "six"]
-    assert last["context_after"] == []
-    (top, *_) = await found(lab, "one", "python", context=2)
-    assert top["context_before"] == []
-    assert top["context_after"] == ["two", "f("]
-    for match in await found(lab, "f($X)", "python"):
-        assert match["context_before"] == match["context_after"] == []
-
-
-@requirement("AT-AST-12")
-async def test_only_files_of_the_language_that_pass_the_globs_are_searched(lab: SearchLab) -> None:
-    names = ("a.ts", "a.test.ts", "b/c.ts", "b/c.test.ts", "x.py", "y.js", "z.d.mts")
-    write_tree(lab.root, dict.fromkeys(names, "f(1)\n"))
-
-    async def files(**more: Any) -> list[str]:
-        return [one["file"] for one in await found(lab, "f($X)", "typescript", **more)]
-
-    assert await files(globs=["!**/*.test.ts"]) == ["./a.ts", "./b/c.ts", "./z.d.mts"]
-    assert await files(globs=["b/**"]) == ["./b/c.test.ts", "./b/c.ts"]
-    assert await files(globs=["*.ts", "!*.test.ts", "!b/**"]) == ["./a.ts"]
-    assert await files(paths=["./b"]) == ["./b/c.test.ts", "./b/c.ts"]
-    assert await files(paths=["./b", "./b/c.ts", "./a.ts"]) == [
-        "./a.ts",
-        "./b/c.test.ts",
-        "./b/c.ts",
-    ]
-    assert await files(paths=["./x.py"]) == []
-
-
-@requirement("AT-AST-13")
-async def test_comments_and_strings_are_no_code(lab: SearchLab) -> None:
-    text = '// console.log(x)\nconst s = "console.log(x)";\n/* console.log(x) */\nconsole.log(x);\n'
-    write_tree(lab.root, {"a.ts": text})
-    assert [one["line"] for one in await found(lab, "console.log($X)", "typescript")] == [4]
-
-
-@requirement("AT-AST-14", "AT-AST-15")
-async def test_a_caged_search_is_decided_by_every_path_and_marks_the_outside(
-    lab: SearchLab,
-) -> None:
-    write_tree(lab.root, {"src/a.py": "f(1)\n", "data/b.py": "\nf('canary')\n"})
-    denied = await lab.refusal(
-        "search.ast", "ro ./src", pattern="f($X)", lang="python", paths=["./src", "./data"]
-    )
-    assert denied.code == "capability_denied"
-    result = await lab.call("search.ast", "ro ./src", pattern="f($X)", lang="python", context=1)
-    assert result["matches"][0] == {"file": "./data/b.py", "line": 2, "outside_cage": True}
-    assert result["matches"][1]["content"] == "f(1)"
-    assert result["count"] == 2
-    assert "canary" not in json.dumps(result)
+    for pattern, lang in BROKEN:
+        for call in (
+            lab.refusal("search.ast", pattern=pattern, lang=lang),
+            lab.refusal("edit.ast", rewrites={pattern: "x"}, lang=lang),
+        ):
+            error = await call
+            assert error.code == "invalid_pattern", pattern
+            assert "$NAME" in str(error)
 
 
 @requirement("AT-AST-16")
@@ -277,14 +139,6 @@ async def test_order_ignoring_and_files_that_are_no_source(lab: SearchLab, tmp_p
     lab.ast_settings = replace(lab.ast_settings, time_s=0.0)
     result = await lab.call("search.ast", pattern="f($X)", lang="python")
     assert result["truncated"] is True
-
-
-@requirement("AT-AST-17")
-async def test_missing_and_outside_paths_are_told_apart(lab: SearchLab) -> None:
-    error = await lab.refusal("search.ast", pattern="f", lang="python", paths=["./nope"])
-    assert error.code == "file_not_found"
-    error = await lab.refusal("search.ast", pattern="f", lang="python", paths=["../.."])
-    assert error.code == "invalid_params"
 
 
 async def test_columns_and_texts_survive_bom_crlf_and_astral_characters(lab: SearchLab) -> None:

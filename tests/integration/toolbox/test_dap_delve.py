@@ -115,16 +115,6 @@ async def test_a_go_program_is_debugged_from_entry_to_exit(
     assert sorted(map(str, lab.root.rglob("*"))) == before
 
 
-@requirement("AT-DAP-18")
-async def test_delve_is_refused_in_a_default_cage(lab: DapLab) -> None:
-    tool_lab = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
-    refusal = await tool_lab.refusal(
-        "debug", action="launch", runtime="go", script="./cmd/hello/main.go"
-    )
-    assert refusal.code == "dap_requires_relaxed_seccomp"
-    assert lab.adapters_running() == 0
-
-
 async def test_a_program_that_does_not_build_leaves_nothing_behind(
     lab: DapLab, go_cache: str
 ) -> None:

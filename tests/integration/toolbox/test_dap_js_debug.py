@@ -11,32 +11,9 @@ import pytest
 
 from fakes import runtimes
 from fakes.dap_lab import DapLab
-from fakes.tool_lab import cage
 from kaged.toolbox.dap import BUILTIN
 from kaged.toolbox.dap.adapters import Kind, plan_adapter
 from requirements import requirement
-
-PROGRAM = """class User {
-  constructor() {
-    this.name = "ada";
-    this.address = { city: "London" };
-  }
-}
-
-function double(x) {
-  let y = x * 2;
-  return y;
-}
-
-const user = new User();
-let total = 0;
-for (let i = 0; i < 6; i++) {
-  total += double(i);
-}
-console.log("total", total, process.env.FOO, process.argv.slice(2).join(), process.cwd());
-process.exit(3);
-"""
-BODY, RETURN, LOOP = 9, 10, 16
 
 
 @pytest.fixture
@@ -54,7 +31,6 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 async def lab(tmp_path: Path, environ: dict[str, str]) -> AsyncIterator[DapLab]:
     made = DapLab(tmp_path, environ=environ, wait_s=60.0)
-    made.write("src/main.js", PROGRAM)
     yield made
     await made.close()
     assert made.adapters_running() == 0
@@ -83,41 +59,6 @@ def test_the_built_in_debuggers(environ: dict[str, str]) -> None:
     assert plan_adapter("node", BUILTIN["node"], plain, caged=False).kind is Kind.NODE
     bun = {"PATH": str(runtimes.ROOT / "build/tools/node_modules/.bin")}
     assert plan_adapter("bun", BUILTIN["bun"], bun, caged=False).kind is Kind.BUN
-
-
-@requirement("AT-DAP-12")
-async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab) -> None:
-    given: dict[str, Any] = {"args": ["one", "two"], "env": {"FOO": "bar"}, "cwd": "./src"}
-    begun = await lab.debug("launch", runtime="node", script="./src/main.js", **given)
-    assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
-    assert begun["location"]["path"] == "./src/main.js"
-    assert len(begun["threads"]) == 1
-    at = {"path": "./src/main.js"}
-    await lab.debug("set_breakpoint", line=BODY, condition="x == 4", **at)
-    hit = await lab.debug("continue")
-    assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
-    assert hit["location"]["source_preview"] == "  let y = x * 2;"
-    listed = await lab.debug("list_breakpoints")
-    assert listed["breakpoints"][0]["verified"] is True
-    shown = await lab.debug("variables")
-    assert {"name": "x", "value": "4", "type": "number"} in shown["variables"]
-    assert (await lab.debug("evaluate", expression="x + 1"))["result"] == "5"
-    assert (await lab.debug("evaluate", expression="i", frame_id=1))["result"] == "4"
-    refusal = await lab.tool_lab.refusal("debug", action="evaluate", expression="nobody")
-    assert "nobody is not defined" in refusal.message
-    frames = await lab.debug("stack_trace", levels=1)
-    assert "double" in frames["frames"][0]["name"]
-    stepped = await lab.debug("step_over")
-    assert (stepped["stopped_reason"], stepped["location"]["line"]) == ("step", RETURN)
-    out = await lab.debug("step_out")
-    assert out["location"]["line"] in (LOOP - 1, LOOP)
-    deeper = (await lab.debug("variables", expand="user.address"))["variables"]
-    assert {"name": "user.address.city", "value": "'London'", "type": "string"} in deeper
-    ended = await lab.debug("continue")
-    assert (ended["status"], ended["exit_code"]) == ("exited", 3)
-    assert "total 30 bar one,two" in ended["output"]
-    assert "/src" in ended["output"]
-    assert (await lab.debug("disconnect"))["disconnected"] is True
 
 
 async def test_a_breakpoint_set_before_the_program_is_there_is_hit(lab: DapLab) -> None:
@@ -158,15 +99,6 @@ async def test_two_programs_are_two_threads_and_end_with_the_run(lab: DapLab) ->
     await lab.bridge.end_run("run_1")
     assert lab.adapters_running() == 0
     assert not any("child.js" in line for line in _command_lines(lab))
-
-
-async def test_a_caged_caller_gets_the_runtimes_own_inspector(lab: DapLab) -> None:
-    (lab.root / "src").chmod(0o755)
-    (lab.root / "src/main.js").chmod(0o644)
-    tool_lab = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
-    begun = await tool_lab.call("debug", action="launch", runtime="node", script="./src/main.js")
-    assert begun["threads"] == [{"id": 1, "name": "main"}]
-    await tool_lab.call("debug", action="disconnect")
 
 
 def _command_lines(lab: DapLab) -> list[str]:

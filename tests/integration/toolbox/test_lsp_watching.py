@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fakes.lsp_lab import LspLab
-from fakes.runtimes import node, npm_tool
-from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp.languages import Languages
 from kaged.toolbox.lsp.watching import CHANGED, CREATED, DELETED, ProjectWatch
-
-MAIN = "from lib import greet\n\nsaid: str = greet(1)\n"
-RIGHT = "def greet(x: int) -> str:\n    return str(x)\n"
-WRONG = "def greet(x: int) -> int:\n    return x\n"
 
 
 def outside(lab: LspLab) -> list[tuple[str, int]]:
@@ -88,41 +77,6 @@ async def test_a_server_that_starts_later_is_told_nothing_of_the_past(lab: LspLa
     await lab.lsp("hover", **at)
     told = outside(lab)
     assert told in ([], [("b.py", CREATED)])  # it runs anew; hearing of it again does no harm
-
-
-SERVERS: dict[str, tuple[str, ...]] = {
-    "ty": (str(Path(sys.executable).parent / "ty"), "server"),
-    "pyright": ("pyright", "langserver.index.js", "--stdio"),
-}
-
-
-@pytest.fixture(params=SERVERS)
-async def python(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LspLab]:
-    command = SERVERS[request.param]
-    if request.param == "pyright":
-        package, program, option = command
-        command = (str(node()), str(npm_tool(package, program)), option)
-    assert shutil.which(command[0])
-    made = LspLab(tmp_path, commands={"python": command}, limit_s=60.0, tools=file_tools())
-    made.write("main.py", MAIN)
-    made.write("lib.py", RIGHT)
-    yield made
-    await made.close()
-
-
-async def test_an_error_that_another_program_makes_is_seen_without_reading_its_file(
-    python: LspLab,
-) -> None:
-    async def errors() -> list[int]:
-        said = await python.lsp("diagnostics", path="./main.py", severity="error")
-        assert said.get("complete", True), said
-        return [one["line"] for one in said["diagnostics"]]
-
-    assert await errors() == []
-    python.write("lib.py", WRONG)
-    assert await errors() == [3]
-    python.write("lib.py", RIGHT)
-    assert await errors() == []
 
 
 def test_many_changes_are_bounded(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ async def stage(tmp_path: Path, tools: str = "") -> AsyncGenerator[Stage]:
     root = make_project(tmp_path / "project", PROJECT)
     config = f'[daemon]\nbind = "127.0.0.1:0"\n[tools]\n{tools}\n'
     async with daemon_in_process(tmp_path / "home", config=config) as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201, answer.text
         yield Stage(inside, root, answer.json()["id"])
 
@@ -161,7 +163,9 @@ async def test_with_all_no_agent_can_and_the_daemon_still_can(tmp_path: Path) ->
         await tool_service.call("file.read", path="twin")
         await tool_service.call("file.write", path="twin", content="x")
         assert tool_service.file.read_text(encoding="utf-8") == PROJECT
-        answer = await tool_service.inside.client.post(f"/api/v1/projects/{tool_service.id}/reload")
+        answer = await tool_service.inside.client.post(
+            f"/api/v1/projects/{tool_service.id}/reload", json={"trust": True}
+        )
         assert answer.status_code == 200, answer.text
 
 

@@ -57,9 +57,11 @@ class Stage:
         self.root = root
         self.id = ""
 
-    async def load(self, text: str = PROJECT) -> None:
+    async def load(self, text: str = PROJECT, *, trust: bool = True) -> None:
         make_project(self.root, text)
-        answer = await self.inside.client.post("/api/v1/projects", json={"root": str(self.root)})
+        answer = await self.inside.client.post(
+            "/api/v1/projects", json={"root": str(self.root), "trust": trust}
+        )
         assert answer.status_code == 201, answer.text
         self.id = answer.json()["id"]
 
@@ -137,7 +139,7 @@ async def test_each_file_that_a_rewrite_changed_is_on_record_and_told_to_the_ser
 
 @requirement("AT-DISP-05")
 async def test_only_the_owner_of_a_tool_carries_out_the_call(stage: Stage) -> None:
-    tool_service = stage.inside.daemon.services.tools
+    tool_service = stage.inside.daemon.services.subsystems.tools
     assert isinstance(tool_service, AgentToolService)
     ran: list[tuple[str, str]] = []
     owners = {
@@ -196,7 +198,7 @@ async def test_commands_of_a_project_file_run_only_when_the_project_is_trusted(
         f"dap:\n  adapters:\n    - {{runtime: own, type: own, command: {json.dumps(adapter)}}}\n"
     )
     (stage.root / "a.toml").write_text("x = 1\n")
-    await stage.load(text)
+    await stage.load(text, trust=False)
     launch = {"action": "launch", "runtime": "own", "script": "./a.toml"}
     assert await stage.code("code.lsp", action="symbols", path="./a.toml") != "ok"
     assert await stage.code("debug", **launch) != "ok"

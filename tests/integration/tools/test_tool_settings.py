@@ -44,7 +44,7 @@ class Stage:
 
     def __init__(self, inside: InProcess, root: Path, project_id: str) -> None:
         self.inside, self.root, self.id = inside, root, project_id
-        tool_service = inside.daemon.services.tools
+        tool_service = inside.daemon.services.subsystems.tools
         assert isinstance(tool_service, AgentToolService)
         self.tool_service = tool_service
 
@@ -68,7 +68,9 @@ async def stage(tmp_path: Path, config: str) -> AsyncGenerator[Stage]:
     root = make_project(tmp_path / "project", PROJECT)
     whole = f'[daemon]\nbind = "127.0.0.1:0"\n{config}\n'
     async with daemon_in_process(tmp_path / "home", config=whole) as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201, answer.text
         yield Stage(inside, root, answer.json()["id"])
 
@@ -124,7 +126,7 @@ wait_seconds = 13
         path = workspace.resolve("a.txt")
         async with workspace.locks.mutating([path]), asyncio.timeout(60):
             assert await tool_service.refusal("file.read", path="a.txt") == "file_busy"
-        bridges = tool_service.inside.daemon.services.code
+        bridges = tool_service.inside.daemon.services.subsystems.code
         assert isinstance(bridges, LanguageServices)
         assert bridges.get_bridges_for_project(str(tool_service.root)).lsp.limit_s == 9
 

@@ -27,7 +27,7 @@ primary:
 CODER = ("--agent", "primary.subagents.coder")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def place() -> Iterator[tuple[Path, Path]]:
     """Yield the home of a running daemon and a project that it has loaded."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
@@ -37,7 +37,7 @@ def place() -> Iterator[tuple[Path, Path]]:
         (root / "src" / "a.txt").write_text("hello\n", encoding="utf-8")
         daemon = start_daemon(base / "h")
         try:
-            assert kaged(base / "h", "project", "load", str(root)).returncode == 0
+            assert kaged(base / "h", "project", "load", "--trust", str(root)).returncode == 0
             yield base / "h", root
         finally:
             daemon.stop()
@@ -86,6 +86,6 @@ def test_stats_count_what_was_called(place: tuple[Path, Path]) -> None:
     shown = kaged(home, "tool", "stats", *where, "--tool", "file.read")
     assert shown.returncode == 0, shown.stderr
     assert "primary.subagents.coder" in shown.stdout
-    narrowed = kaged(home, "tool", "stats", *CODER, "--json")
+    narrowed = kaged(home, "tool", "stats", *CODER, "--tool", "file.read", "--json")
     (series,) = json.loads(narrowed.stdout)["series"]
     assert (series["tool"], series["calls"]) == ("file.read", 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -60,7 +59,7 @@ class ToolServiceLab:
 
     @property
     def registry(self) -> Any:
-        tool_service = self.inside.daemon.services.tools
+        tool_service = self.inside.daemon.services.subsystems.tools
         assert isinstance(tool_service, AgentToolService)
         return tool_service.registry
 
@@ -95,7 +94,9 @@ async def tool_service(tmp_path: Path) -> AsyncIterator[ToolServiceLab]:
         path.parent.mkdir(exist_ok=True)
         path.write_text("print('needle')\n", encoding="utf-8")
     async with daemon_in_process(tmp_path / "home") as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         assert answer.status_code == 201, answer.text
         yield ToolServiceLab(inside, root, answer.json()["id"])
 
@@ -185,40 +186,14 @@ async def test_what_does_not_exist_is_not_found(tool_service: ToolServiceLab) ->
         assert body["error"]["data"]["number"] == -32601
 
 
-@requirement("AT-REG-25", "AT-AMB-01", "AT-SCOPE-04")
-async def test_both_spellings_of_the_issue_tool_work_and_one_is_shown(
-    tool_service: ToolServiceLab,
-) -> None:
-    query = {"pattern": "print($A)", "lang": "python"}
-    free = "primary.subagents.free"
-    old = await tool_service.call("search.ast_grep", free, **query)
-    assert old == await tool_service.call("search.ast", free, **query)
-    assert old["matches"]
-    assert "search.ast_grep" not in await tool_service.names(free)
-    assert {"kaged.issue.comment", "kaged.issue.transition"} <= set(tool_service.registry._found)
-    await tool_service.call("kaged.issue", action="create", title="One", body="Text")
-    assert await tool_service.call("kaged.issue.get", number=1) == await tool_service.call(
-        "kaged.issue", action="get", number=1
-    )
-    assert (await tool_service.call("kaged.issue", action="list")) == await tool_service.call(
-        "kaged.issue.list"
-    )
-    names = await tool_service.names()
-    assert "kaged.issue" in names
-    assert not [one for one in names if one.startswith("kaged.issue.")]
-    assert (
-        await tool_service.refusal("kaged.issue", CODER, action="list")
-        == "principal_scope_violation"
-    )
-    assert await tool_service.refusal("kaged.issue.list", CODER) == "principal_scope_violation"
-
-
 @requirement("AT-RES-08", "AT-RES-21")
 async def test_switching_off_reaches_the_running_dispatcher(tool_service: ToolServiceLab) -> None:
     text = PROJECT.replace("'flie.*': {enabled: true}", "'kaged.issue.create': {enabled: false}")
     make_project(tool_service.root, text)
     url = f"/api/v1/projects/{tool_service.id}"
-    assert (await tool_service.inside.client.post(f"{url}/reload")).status_code == 200
+    assert (
+        await tool_service.inside.client.post(f"{url}/reload", json={"trust": True})
+    ).status_code == 200
     assert await tool_service.refusal("kaged.issue", action="create", title="x") == "tool_not_found"
     assert await tool_service.refusal("kaged.issue.create", title="x") == "tool_not_found"
     await tool_service.call("kaged.issue", action="list")
@@ -227,135 +202,12 @@ async def test_switching_off_reaches_the_running_dispatcher(tool_service: ToolSe
     assert "create" not in issue["parameters"]["properties"]["action"]["enum"]
     assert issue["off_actions"] == ["create"]
     make_project(tool_service.root, text.replace("kaged.issue.create", "kaged.issue.*"))
-    assert (await tool_service.inside.client.post(f"{url}/reload")).status_code == 200
+    assert (
+        await tool_service.inside.client.post(f"{url}/reload", json={"trust": True})
+    ).status_code == 200
     assert await tool_service.refusal("kaged.issue", action="list") == "tool_not_found"
     assert "kaged.workflow.list" in await tool_service.names()
     assert "kaged.issue" not in await tool_service.names()
-
-
-@requirement("AT-RES-12", "AT-DSL-07", "AT-AMB-43")
-async def test_an_enabled_tool_still_meets_the_cage(tool_service: ToolServiceLab) -> None:
-    await tool_service.call("file.write", CODER, path="./src/a", content="x")
-    assert await tool_service.refusal("file.write", CODER, path="./data/a", content="x") == (
-        "capability_denied"
-    )
-    assert not (tool_service.root / "data" / "a").exists()
-    # A subagent without a cage block reaches nothing, although its tools are enabled.
-    assert "file.read" in await tool_service.names("primary.subagents.bare")
-    assert await tool_service.refusal(
-        "file.read", "primary.subagents.bare", path="src/main.py"
-    ) == ("capability_denied")
-
-
-COLUMNS = ("free", "plain", "relaxed")
-
-
-@requirement("AT-PERM-19", "AT-PERM-20")
-async def test_files_in_the_three_columns_of_the_table(tool_service: ToolServiceLab) -> None:
-    for key in COLUMNS:
-        agent, caged = f"primary.subagents.{key}", key != "free"
-        for path in ("src/main.py", "out/log.py", "data/secrets.py"):
-            hidden = caged and path.startswith("data")
-            locked = caged and not path.startswith("out")
-            if hidden:
-                assert (
-                    await tool_service.refusal("file.read", agent, path=path) == "capability_denied"
-                )
-            else:
-                await tool_service.call("file.read", agent, path=path)
-            calls: list[tuple[str, dict[str, Any]]] = [
-                ("file.create", {"path": f"{path}.{key}", "content": "x"}),
-                ("edit.text", {"path": path, "old_string": "needle", "new_string": f"n-{key}"}),
-                ("file.write", {"path": path, "content": "print('needle')\n"}),
-                (
-                    "edit.ast",
-                    {"rewrites": {"print($A)": "show($A)"}, "path": path, "dry_run": False},
-                ),
-                ("file.write", {"path": path, "content": "print('needle')\n"}),
-            ]
-            for tool, params in calls:
-                if locked:
-                    assert (
-                        await tool_service.refusal(tool, agent, **params) == "capability_denied"
-                    ), tool
-                else:
-                    await tool_service.call(tool, agent, **params)
-            if locked:
-                assert (tool_service.root / path).read_text(encoding="utf-8") == "print('needle')\n"
-
-
-@requirement("AT-PERM-21", "AT-FILT-06")
-async def test_searches_in_the_three_columns_of_the_table(tool_service: ToolServiceLab) -> None:
-    for key in COLUMNS:
-        agent, caged = f"primary.subagents.{key}", key != "free"
-        found = await tool_service.call(
-            "search.grep", agent, pattern="needle", output_mode="content", path="."
-        )
-        outside = [one for one in found["matches"] if one["file"].startswith("./data")]
-        assert outside
-        for one in outside:
-            assert bool(one.get("outside_cage")) is caged
-            assert ("needle" in json.dumps(one)) is (not caged)
-        inside = [one for one in found["matches"] if one["file"].startswith("./src")]
-        assert "needle" in json.dumps(inside)
-        ast = await tool_service.call("search.ast", agent, pattern="print($A)", lang="python")
-        hidden = [one for one in ast["matches"] if "data" in json.dumps(one)]
-        assert hidden
-        assert ("needle" in json.dumps(hidden)) is (not caged)
-        listed = await tool_service.call("search.glob", agent, pattern="**/secrets.*")
-        assert (listed["files"] == []) is caged
-
-
-@requirement("AT-PERM-25")
-async def test_daemon_tools_are_for_the_root_whatever_the_cage(
-    tool_service: ToolServiceLab,
-) -> None:
-    for key in COLUMNS:
-        for tool in (
-            "kaged.issue",
-            "kaged.todo",
-            "kaged.ask",
-            "kaged.form",
-            "kaged.workflow.list",
-            "kaged.workflow.trigger",
-            "kaged.workflow.status",
-        ):
-            code = await tool_service.refusal(tool, f"primary.subagents.{key}")
-            assert code == "principal_scope_violation"
-    await tool_service.call("kaged.workflow.list")
-
-
-@requirement("AT-CTX-10")
-async def test_a_caged_agent_never_learns_where_the_project_lies(
-    tool_service: ToolServiceLab,
-) -> None:
-    root = str(tool_service.root.resolve())
-    for path in ("src/main.py", "src/none.py", "data/secrets.py", "../x", "src", ".", "/etc"):
-        for tool, params in (
-            ("file.read", {"path": path}),
-            ("file.write", {"path": path, "content": "x"}),
-            ("file.create", {"path": path, "content": "x"}),
-            ("edit.text", {"path": path, "old_string": "a", "new_string": "b"}),
-            ("search.grep", {"pattern": "needle", "path": path, "output_mode": "content"}),
-            ("search.glob", {"pattern": "**/*", "path": path}),
-            ("search.ast", {"pattern": "print($A)", "paths": [path], "lang": "python"}),
-            ("search.grep", {"pattern": "(", "path": path}),
-        ):
-            await tool_service.post("call", agent=CODER, tool=tool, params=params)
-    assert len(tool_service.seen) == 56
-    assert not [text for text in tool_service.seen if root in text]
-
-
-@requirement("AT-DISP-17")
-async def test_a_slow_tool_holds_up_nobody(tool_service: ToolServiceLab) -> None:
-    command = "while [ ! -e go ]; do sleep 0.05; done; echo gone"
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        slow = group.create_task(tool_service.call("shell.bash", command=command))
-        answer = await tool_service.call("file.read", path="src/main.py")
-        assert "needle" in answer["content"]
-        assert not slow.done()
-        (tool_service.root / "go").write_text("", encoding="utf-8")
-    assert slow.result()["stdout"] == "gone\n"
 
 
 async def test_outcomes_are_streamed(tool_service: ToolServiceLab) -> None:
@@ -363,7 +215,7 @@ async def test_outcomes_are_streamed(tool_service: ToolServiceLab) -> None:
     before = hub.latest
     await tool_service.call("file.read", path="src/main.py")
     await tool_service.refusal("file.read", path="../x")
-    told = [json.loads(one.text) for one in hub._ring if one.seq > before and one.topic == "tool"]
+    told = [json.loads(one.text) for one in hub.read(before) if one.topic == "tool"]
     assert [(one["name"], one["data"]["success"]) for one in told] == [
         ("tool.outcome", True),
         ("tool.outcome", False),
@@ -415,7 +267,9 @@ async def test_the_operator_sets_quotas_and_what_searches_tell(tmp_path: Path) -
         path.parent.mkdir(exist_ok=True)
         path.write_text("print('needle')\n", encoding="utf-8")
     async with daemon_in_process(tmp_path / "home", config=config) as inside:
-        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        answer = await inside.client.post(
+            "/api/v1/projects", json={"root": str(root), "trust": True}
+        )
         tool_service = ToolServiceLab(inside, root, answer.json()["id"])
         for _ in range(3):
             await tool_service.call("file.read", path="src/main.py")

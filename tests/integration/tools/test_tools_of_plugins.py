@@ -12,6 +12,7 @@ import pytest
 
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
+from fakes.readiness import always_ready
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.plugins.parts import HostSettings
 from kaged.plugins.plugin import HostedPlugin
@@ -62,6 +63,7 @@ class PluginStage:
             parts.audit,
             parts.clock,
             parts.ids,
+            ready=always_ready,
             plugins_of=lambda project, agent: [
                 one.plugin.name for one in self.supervisor.participants(project, agent)
             ],
@@ -219,6 +221,11 @@ async def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     with raises_code("tool_name_collision") as collision:
         stage.supervisor.register(plugin.installed)
     assert collision.value.code == "tool_name_collision"
+    [(_, told)] = await stage.lab.seen("plugin.tool_name_collision")
+    assert told["first"] == told["second"] == f"memory-md ({plugin.installed.directory})"
+    assert told["tool"].startswith("memory-md.")
+    assert stage.supervisor.get("memory-md") is plugin
+    assert stage.tool_service.registry.names() == ("memory-md.recall", "memory-md.retain")
     assert (await stage.call("memory-md.retain", content="x"))["content"] == "x"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from fakes.audit_sink import MemorySink
 from fakes.tool_lab import ToolLab, until_health
@@ -28,9 +27,7 @@ async def test_reads_go_on_and_writes_stop_while_nothing_can_be_recorded(tmp_pat
     (tmp_path / "a.txt").write_text("before\n", encoding="utf-8")
     sink, clock = MemorySink(), SystemClock()
     log = await AuditLog.open(sink, clock=clock, ids=Ids(clock), key=ChainKey(b"k" * 32))
-    lab = ToolLab(tmp_path, file_tools())
-    recorder = lab.audit
-    lab.dispatcher._audit = log  # the real one in place of the recorder
+    lab = ToolLab(tmp_path, file_tools(), log=log)
     try:
         await lab.call("file.read", path="a.txt")
         await log.flush()
@@ -57,8 +54,8 @@ async def test_reads_go_on_and_writes_stop_while_nothing_can_be_recorded(tmp_pat
         sink.fail_with = None
         await log.close()
     # A log that fails only once the work is done takes nothing back.
-    lab.dispatcher._audit = cast("AuditLog", recorder)
-    recorder.down_for = {"tool.completed", "file.written"}
+    lab = ToolLab(tmp_path, file_tools())
+    lab.audit.down_for = {"tool.completed", "file.written"}
     await lab.call("file.read", path="a.txt")
     result = await lab.call("file.write", path="a.txt", content="last\n")
     assert result["path"] == "./a.txt"

@@ -22,6 +22,7 @@ from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode, Seccomp
 ATTACKS = Path(__file__).with_name("attacks.py")
 PYTHON = "/usr/bin/python3"
 SECRET = "daemon-secret-5f1c"
+PIPES = ("ro/pipe", "ro/deep/er/second\npipe", "ro/private/pipe", "rw/narrow/pipe", "rw/pipe")
 
 
 def build(folder: Path) -> dict[str, Any]:
@@ -39,7 +40,14 @@ def build(folder: Path) -> dict[str, Any]:
     setuid = folder / "ro/setuid-id"
     shutil.copy("/usr/bin/id", setuid)
     setuid.chmod(0o6755)
+    (folder / "ro/deep/er").mkdir(parents=True, exist_ok=True)
+    (folder / "ro/private").mkdir(0o700, exist_ok=True)
+    for name in PIPES:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+        (folder / name).chmod(0o666)
     return {
+        "pipes": {name: str(folder / name) for name in PIPES},
         "ro": str(folder / "ro"),
         "rw": str(folder / "rw"),
         "second": str(folder / "second"),
@@ -79,7 +87,12 @@ async def run(identity: str, profile: str, folder: Path) -> dict[str, Any]:
     """Run all attacks in one cage and add what only the outside can see."""
     os.environ["KAGED_ARENA_SECRET"] = SECRET
     where = build(folder)
+    where["uid0"] = identity == "uid0"
     sockets = listen(where)
+    # With somebody at the other end, whoever opens a pipe for writing gets through to them.
+    pipes = {
+        name: os.open(path, os.O_RDONLY | os.O_NONBLOCK) for name, path in where["pipes"].items()
+    }
     mode = {"uid0": IdentityMode.ROOT, "separate": IdentityMode.SEPARATE}.get(
         identity, IdentityMode.AUTO
     )
@@ -117,6 +130,9 @@ async def run(identity: str, profile: str, folder: Path) -> dict[str, Any]:
     except BlockingIOError:
         reached = b""
     table["E14-datagram-socket-got-something"] = "nothing" if not reached else "allowed"
+    for name, fd in pipes.items():
+        table[f"E55-what-came-out-of-{name}"] = repr(os.read(fd, 100))
+        os.close(fd)
     process.close()
     await spawner.close()
     for one in sockets:

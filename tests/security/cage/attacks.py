@@ -582,6 +582,53 @@ def _(where: dict[str, Any]) -> str:
     return tried(lambda: os.close(os.open("/proc/kcore", os.O_RDONLY)))
 
 
+_PUBLIC = ("acpi", "asound", "interrupts", "iomem", "ioports", "scsi")
+for _path in (
+    *_PUBLIC, "kcore", "key-users", "keys", "kmsg", "kpagecgroup", "kpagecount", "kpageflags",
+    "latency_stats", "pagetypeinfo", "sched_debug", "slabinfo", "timer_list", "timer_stats",
+    "vmallocinfo",
+):  # fmt: skip
+
+    @attack(f"E23-look-at-proc-{_path}")
+    def _(where: dict[str, Any], name: str = _path) -> str:
+        path = f"/proc/{name}"
+        if name in _PUBLIC and not where["uid0"]:
+            return "empty"  # everybody on the machine may know; only a cage of uid 0 learns more
+        if Path(path).is_dir():
+            found = os.listdir(path)
+            return "empty" if not found else f"allowed: {found}"
+        return tried(lambda: os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)))
+
+
+@attack("E23-fill-a-covered-folder-of-proc")
+def _(where: dict[str, Any]) -> str:
+    return tried(lambda: Path("/proc/acpi/new").touch())
+
+
+# ---- named pipes of the host
+
+PIPES = ("ro/pipe", "ro/deep/er/second\npipe", "ro/private/pipe", "rw/narrow/pipe", "rw/pipe")
+for _name in PIPES:
+
+    @attack(f"E55-write-to-the-pipe-{_name!a}")
+    def _(where: dict[str, Any], name: str = _name) -> str:
+        def send() -> None:
+            fd = os.open(where["pipes"][name], os.O_WRONLY | os.O_NONBLOCK)
+            os.write(fd, b"out")
+            os.close(fd)
+
+        return tried(send)
+
+    @attack(f"E55-read-from-the-pipe-{_name!a}")
+    def _(where: dict[str, Any], name: str = _name) -> str:
+        return tried(lambda: os.close(os.open(where["pipes"][name], os.O_RDONLY | os.O_NONBLOCK)))
+
+
+@attack("E55-take-the-cover-off-a-pipe")
+def _(where: dict[str, Any]) -> str:
+    return tried(lambda: os.unlink(where["pipes"]["ro/pipe"]))
+
+
 # ---- system calls
 
 _SIMPLE: dict[str, tuple[str, tuple[Any, ...]]] = {

@@ -19,12 +19,16 @@ from typing import Any
 import pytest
 
 from requirements import requirement
-from security.cage.attacks import ATTACKS
+from security.cage.attacks import ATTACKS, PIPES
 from security.cage.expected import expected
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[2] / "src"
-NAMES = (*ATTACKS, "E14-datagram-socket-got-something")
+NAMES = (
+    *ATTACKS,
+    "E14-datagram-socket-got-something",
+    *(f"E55-what-came-out-of-{name}" for name in PIPES),
+)
 COMBINATIONS = [
     # Only root can start a cage of another uid.
     pytest.param(

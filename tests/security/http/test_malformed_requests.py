@@ -4,13 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from fakes.running_daemon import InProcess, require_error_shape
+from fakes.running_daemon import InProcess, daemon_in_process, require_error_shape
 from kaged.serve.http import connection as connection_module
 from kaged.serve.http.connection import MAX_HEAD_BYTES
+from kaged.serve.http.connection_budget import ConnectionBudgets
 from kaged.serve.http.middleware import MAX_BODY_BYTES
+
+together = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def standing() -> AsyncIterator[InProcess]:
+    """Yield one daemon for all: a request that is refused changes nothing in it."""
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        async with daemon_in_process(Path(folder).resolve() / "h", serve=True) as daemon:
+            yield daemon
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def served(standing: InProcess) -> InProcess:
+    """Return the daemon when nobody is connected to it any more."""
+    await _left_alone(standing)
+    return standing
+
+
+async def _left_alone(daemon: InProcess) -> None:
+    async with asyncio.timeout(20):
+        while daemon.daemon.server.server_state.connections:  # noqa: ASYNC110  # uvicorn's own set
+            await asyncio.sleep(0.001)
 
 
 async def _send(daemon: InProcess, sent: bytes, *, tcp: bool = False) -> bytes:
@@ -26,6 +54,7 @@ async def _send(daemon: InProcess, sent: bytes, *, tcp: bool = False) -> bytes:
         writer.close()
 
 
+@together
 @pytest.mark.parametrize(
     "head",
     [
@@ -58,6 +87,7 @@ async def test_a_request_with_two_lengths_or_bent_headers_is_no_request(
     assert answer.startswith(b"HTTP/1.1 4")
 
 
+@together
 @pytest.mark.parametrize("extra", [b"host: evil.example\r\n", b"Host: 127.0.0.1\r\n"])
 async def test_two_hosts_are_refused(served: InProcess, token: str, extra: bytes) -> None:
     answer = await _send(
@@ -71,11 +101,13 @@ async def test_two_hosts_are_refused(served: InProcess, token: str, extra: bytes
     assert answer.startswith(b"HTTP/1.1 403")
 
 
+@together
 async def test_no_host_is_refused_over_tcp(served: InProcess) -> None:
     answer = await _send(served, b"GET /healthz HTTP/1.0\r\n\r\n", tcp=True)
     assert answer.split()[1] == b"421"
 
 
+@together
 @pytest.mark.parametrize(
     "sent",
     [
@@ -100,6 +132,7 @@ async def test_an_endless_head_is_cut_off(served: InProcess, sent: bytes) -> Non
         assert answer.split()[1] in {b"431", b"400"}
 
 
+@together
 async def test_a_head_of_the_allowed_size_is_read(served: InProcess) -> None:
     padding = b"x: " + b"y" * (MAX_HEAD_BYTES - 200) + b"\r\n"
     answer = await _send(
@@ -108,6 +141,7 @@ async def test_a_head_of_the_allowed_size_is_read(served: InProcess) -> None:
     assert answer.startswith(b"HTTP/1.1 200")
 
 
+@together
 async def test_a_large_body_that_is_allowed_is_not_taken_for_a_head(served: InProcess) -> None:
     body = b'{"root": "/' + b"x" * 200_000 + b'"}'
     request = (
@@ -122,6 +156,7 @@ async def test_a_large_body_that_is_allowed_is_not_taken_for_a_head(served: InPr
     assert answer.count(b"HTTP/1.1 200") == 1
 
 
+@together
 async def test_a_head_that_never_ends_is_timed_out(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +166,7 @@ async def test_a_head_that_never_ends_is_timed_out(
     require_error_shape(json.loads(answer.partition(b"\r\n\r\n")[2]), "request_timeout")
 
 
+@together
 async def test_a_connection_that_says_nothing_is_timed_out(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +174,7 @@ async def test_a_connection_that_says_nothing_is_timed_out(
     assert (await _send(served, b"")).startswith(b"HTTP/1.1 408")
 
 
+@together
 async def test_a_body_that_never_ends_is_timed_out(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +187,7 @@ async def test_a_body_that_never_ends_is_timed_out(
     assert answer.startswith(b"HTTP/1.1 504")
 
 
+@together
 async def test_a_body_is_not_read_from_someone_who_may_not_come_in(served: InProcess) -> None:
     answer = await _send(
         served,
@@ -160,6 +198,7 @@ async def test_a_body_is_not_read_from_someone_who_may_not_come_in(served: InPro
     assert answer.startswith(b"HTTP/1.1 401")
 
 
+@together
 async def test_an_announced_body_that_is_too_large_is_refused_unread(served: InProcess) -> None:
     answer = await _send(
         served,
@@ -169,6 +208,7 @@ async def test_an_announced_body_that_is_too_large_is_refused_unread(served: InP
     assert answer.startswith(b"HTTP/1.1 413")
 
 
+@together
 async def test_whoever_sends_too_much_still_hears_why_and_can_go_on(served: InProcess) -> None:
     body = b"x" * (20 * MAX_BODY_BYTES)
     reader, writer = await asyncio.open_unix_connection(served.socket)
@@ -185,24 +225,30 @@ async def test_whoever_sends_too_much_still_hears_why_and_can_go_on(served: InPr
     assert answer.count(b"HTTP/1.1 200") == 1
 
 
+@together
 async def test_too_many_connections_are_turned_away_and_room_comes_back(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(ConnectionBudgets, "limit_of", lambda *_: 3)
     held = [await asyncio.open_unix_connection(served.socket) for _ in range(3)]
+    for reader, writer in held:
+        writer.write(
+            b"POST /api/v1/projects HTTP/1.1\r\nhost: k\r\ncontent-length: 10\r\n"
+            b"expect: 100-continue\r\n\r\n"
+        )
+        assert (await reader.readline()).startswith(b"HTTP/1.1 100")
     answer = await _send(served, b"GET /healthz HTTP/1.1\r\nhost: k\r\nconnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 503")
     require_error_shape(json.loads(answer.partition(b"\r\n\r\n")[2]), "too_many_connections")
     for _, writer in held:
         writer.close()
         await writer.wait_closed()
-    async with asyncio.timeout(20):
-        while served.daemon.server.server_state.connections:  # noqa: ASYNC110  # uvicorn's own set
-            await asyncio.sleep(0)
+    await _left_alone(served)
     answer = await _send(served, b"GET /healthz HTTP/1.1\r\nhost: k\r\nconnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 200")
 
 
+@together
 @pytest.mark.parametrize(
     "path",
     [

@@ -93,7 +93,7 @@ async def test_one_client_has_so_many_calls_and_no_more(stage: McpStage) -> None
             }
             await say(ws, {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call})
         refused = [await hear(ws) for _ in range(8)]
-        codes = {one["result"]["structuredContent"]["error"]["code"] for one in refused}
+        codes = {one["result"]["_meta"]["kaged/error"]["code"] for one in refused}
         assert codes == {"mcp_too_many_calls"}
         (stage.root / "go").touch()
         done = [await hear(ws) for _ in range(32)]
@@ -149,9 +149,9 @@ async def test_the_stream_has_the_access_rules_of_the_api(stage: McpStage) -> No
 async def test_a_relay_says_why_when_its_daemon_goes() -> None:
     with tempfile.TemporaryDirectory(prefix="kgm-") as folder:
         home, project = Path(folder) / "h", make_project(Path(folder) / "p")
-        daemon = start_daemon(home)
+        daemon = start_daemon(home, forked=True)
         try:
-            assert kaged(home, "project", "load", str(project)).returncode == 0
+            assert kaged(home, "project", "load", "--trust", str(project)).returncode == 0
             relay = await asyncio.create_subprocess_exec(  # noqa: TID251 - the client's own server
                 *daemon.argv, "mcp", "--project", str(project),
                 env=environment(home),

@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 import kaged.pipeline
+from kaged.base import Ids, ManualClock
 from kaged.pipeline import (
     AgentExtension,
     ControlExecutionStatus,
@@ -22,6 +23,7 @@ from kaged.pipeline import (
     Extensions,
     GlobalContext,
     HttpExtension,
+    Pipeline,
     PipelineNotReady,
     Plugin,
     PluginContext,
@@ -615,7 +617,7 @@ async def test_built_in_plugins_get_no_private_way() -> None:
     callers: list[str] = []
     for path in root.rglob("*.py"):
         text = path.read_text("utf-8")
-        callers += [path.name] * len(re.findall(r"\bstep\.call\b|await call_hook\(", text))
+        callers += [path.name] * len(re.findall(r"\bstep\.call\b|= start_hook\(", text))
         # Who gets hold of a hook: the kind that starts a plugin, and the worker inside a cage.
         if path.name not in {"binding.py", "kinds.py", "worker.py"}:
             assert "bind_hook(" not in text
@@ -629,7 +631,7 @@ async def test_built_in_plugins_get_no_private_way() -> None:
     assert run_step.index("view_of(own, step.rights)") < run_step.index(
         "step.call(given, context, view)"
     )
-    assert run_step.index("await call_hook(hook") < run_step.index("accept_answer(step")
+    assert run_step.index("start_hook(hook") < run_step.index("accept_answer(step")
 
 
 async def test_arguments_cannot_supply_extensions() -> None:
@@ -655,13 +657,13 @@ async def test_arguments_cannot_supply_extensions() -> None:
 
 async def test_a_plugin_cannot_reach_around_a_refused_hook() -> None:
     """A faulty policy file closes the hook; nothing a plugin returns can open it."""
-    lab = await Lab.of()
+    clock = ManualClock()
+    lab = Lab(Pipeline(clock, Ids(clock)))
     from kaged.pipeline.document import parse_document
 
     document = parse_document(
         "plugins:\n  - {name: p, kind: wasm, hooks: [tool_pre_invoke]}\n", "f"
     )
-    lab.pipeline._force = type(lab.pipeline._force)()
     report = await lab.pipeline.load(document)
     assert not report.in_force
     with pytest.raises(PipelineNotReady):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from kaged.kernel.decision import CapabilityDenied
+from kaged.kernel.describe import require
 from kaged.pipeline import (
     ControlExecutionStatus,
+    DelegationHop,
     Extensions,
     HttpExtension,
     Plugin,
@@ -125,7 +127,7 @@ async def test_an_odd_refusal_is_a_refusal_of_the_host(error: BaseException, on_
     assert not passed.decision.allowed
     assert "odd-one" in passed.decision.detail
     with pytest.raises(CapabilityDenied):
-        passed.decision.require()
+        require(passed.decision, passed.refusal)
 
 
 async def test_words_changed_after_the_refusal_change_nothing() -> None:
@@ -160,11 +162,69 @@ async def test_a_reader_that_writes_in_place_and_hands_its_view_back_changes_not
     result = await lab.call(extensions=original)
     assert result.modified_extensions is None
     assert original == full_extensions()
-    assert {change.slot for change in result.executions[0].discarded} >= {
-        "http",
-        "security.labels",
-        "security.subject",
-    }
+    # Its copies come back as the very objects that it got: unchanged, whatever it did to them.
+    assert result.executions[0].discarded == ()
+
+
+async def test_a_writer_that_writes_in_place_and_hands_its_view_back_changes_nothing() -> None:
+    class InPlace(Plugin):
+        async def tool_pre_invoke(
+            self, payload: Any, context: Any, extensions: Extensions
+        ) -> PluginResult[Any]:
+            assert extensions.http is not None
+            assert extensions.security is not None
+            assert extensions.delegation is not None
+            dict.update(extensions.http.headers, evil="1")
+            object.__setattr__(extensions.security, "labels", frozenset({"evil"}))
+            object.__setattr__(extensions.delegation, "chain", ())
+            return PluginResult(modified_extensions=extensions)
+
+    original = full_extensions()
+    lab = await Lab.of(entry(InPlace, "write_headers", "append_labels", "append_delegation"))
+    result = await lab.call(extensions=original)
+    assert result.modified_extensions is None
+    assert original == full_extensions()
+
+
+async def test_what_was_written_in_place_does_not_come_in_with_a_new_object_either() -> None:
+    class Around(Plugin):
+        async def tool_pre_invoke(
+            self, payload: Any, context: Any, extensions: Extensions
+        ) -> PluginResult[Any]:
+            security, delegation = extensions.security, extensions.delegation
+            assert security is not None
+            assert security.subject is not None
+            assert delegation is not None
+            dict.update(security.subject.claims, evil="1")
+            object.__setattr__(security, "classification", "evil")
+            object.__setattr__(delegation.chain[0], "subject_id", "evil")
+            return PluginResult(
+                modified_extensions=extensions.model_copy(
+                    update={
+                        "security": security.model_copy(
+                            update={"labels": security.labels | {"new"}}
+                        ),
+                        "delegation": delegation.with_new_hop(
+                            DelegationHop(subject_id="next", subject_type="agent")
+                        ),
+                    }
+                )
+            )
+
+    original = full_extensions()
+    lab = await Lab.of(entry(Around, "read_claims", "append_labels", "append_delegation"))
+    merged = (await lab.call(extensions=original)).modified_extensions
+    assert original == full_extensions()
+    assert merged is not None
+    assert merged.security is not None
+    assert original.security is not None
+    assert merged.security == original.security.model_copy(
+        update={"labels": original.security.labels | {"new"}}
+    )
+    assert merged.delegation is not None
+    assert original.delegation is not None
+    assert merged.delegation.chain[:-1] == original.delegation.chain
+    assert merged.delegation.chain[-1].subject_id == "next"
 
 
 async def test_an_accepted_edit_is_out_of_its_makers_hands() -> None:

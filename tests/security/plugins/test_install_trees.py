@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.store_lab import StoreLab, write_plugin
-from kaged.plugins.install_errors import TreeRefused
+from kaged.plugins.errors import TreeRefused
 from kaged.plugins.treecopy import TreeLimits, _stays, copy_tree, read_tree
 from requirements import requirement
 

@@ -18,7 +18,6 @@ from fakes.channel_lab import KEY, EchoMethods, channel_lab
 from fakes.plugin_lab import PluginLab
 from fakes.running_daemon import daemon_in_process
 from kaged.base import SystemClock
-from kaged.serve.http.services import accounts_of
 from kaged.serve.sandbox_rpc import RpcLimits
 from kaged.serve.sandbox_rpc.channels import RPC_PORT
 from kaged.wire.tokens import TOKEN_VARIABLE
@@ -35,6 +34,7 @@ METHODS = {
     "capability.auth.complete_callback",
     "capability.auth.poll",
     "capability.auth.revoke",
+    "capability.auth.cancel",
 }
 LONG_FRAME = (
     "import os, socket; s = socket.create_connection((os.environ['ASH_RPC_HOST'], "
@@ -78,7 +78,9 @@ def drive(who: str, command: str) -> Any:
 
 
 @requirement("SC-AMB-33")
-async def test_the_channel_is_for_granted_commands_and_speaks_eight_methods(tmp_path: Path) -> None:
+async def test_the_channel_is_for_granted_commands_and_speaks_its_methods_only(
+    tmp_path: Path,
+) -> None:
     """Both users, the default filter, no network grant; plugins and HTTP have no such thing."""
     for who in identities():
         said = drive(
@@ -91,7 +93,7 @@ async def test_the_channel_is_for_granted_commands_and_speaks_eight_methods(tmp_
         assert "no way out" in lines
 
     async with daemon_in_process(tmp_path / "home") as inside:
-        accounts: Any = accounts_of(inside.daemon.services)
+        accounts: Any = inside.daemon.services.subsystems.accounts
         assert set(accounts.rpc.methods) == METHODS
         document = (await inside.client.get("/api/v1/openapi.json")).json()
         assert not [path for path in document["paths"] if "capability" in path or "invoke" in path]

@@ -49,9 +49,16 @@ async def test_a_link_inside_the_mount_that_leads_out_is_outside(
     hostile_tree(lab.root)
     (lab.root / "src/link.py").symlink_to("../data/x.py")
     (lab.root / "src/dir").symlink_to("../data")
+    (lab.root / "src/near.py").symlink_to("sub/b.py")
+    foreign = tmp_path / "foreign.py"
+    foreign.write_text(CANARY, encoding="utf-8")
+    (lab.root / "src/far.py").symlink_to(foreign)
     listed = await lab.call("search.glob", "ro ./src", pattern="**/*.py")
-    assert set(listed["files"]) == {"./src/a.py", "./src/sub/b.py"}
+    assert set(listed["files"]) == {"./src/a.py", "./src/sub/b.py", "./src/near.py"}
     assert "./src/link.py" in listed["outside_cage"]
+    # What lies outside the project does not even exist, for anybody.
+    for answer in (listed, await lab.call("search.glob", pattern="**/*.py")):
+        assert "far.py" not in json.dumps(answer)
     for path in ("./src/link.py", "./src/dir"):
         error = await lab.refusal("search.grep", "ro ./src", pattern="f", path=path)
         assert error.code == "capability_denied"

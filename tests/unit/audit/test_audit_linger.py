@@ -37,7 +37,7 @@ async def opened(sink: Counting, **limits: float) -> AuditLog:
 
 def post(log: AuditLog, times: int) -> None:
     for _ in range(times):
-        log.post(AuditEvent("plugin.stdout_noise", {"name": "p", "line": "x"}))
+        log.post(AuditEvent("plugin.stopped", {"name": "p"}))
 
 
 async def test_posted_events_share_one_commit_and_flush_does_not_wait_for_more() -> None:

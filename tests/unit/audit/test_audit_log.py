@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from fakes.audit_sink import MemorySink
 from kaged.audit import (
     EVENT_TYPES,
     AuditEvent,
@@ -19,65 +16,14 @@ from kaged.audit import (
     AuditLog,
     AuditRow,
     AuditUnavailable,
-    ChainHead,
-    ChainKey,
-    FindingKind,
-    HeadFile,
-    verify_chain,
 )
 from kaged.audit.events import FieldKind
 from kaged.audit.pending import PendingEvent
-from kaged.base import Ids, JsonObject, JsonValue, ManualClock
+from kaged.base import JsonObject, JsonValue
 from kaged.kernel.decision import CapabilityDenied
+from kaged.kernel.describe import require
 from requirements import requirement
-
-KEY = ChainKey(b"k" * 32)
-# No test waits for a retry; those that want one ask for it.
-LIMITS = AuditLimits(retry_first_s=60, retry_max_s=60, record_timeout_s=20, post_timeout_s=0.01)
-BOUND_S = 20
-
-
-class Bench:
-    """A log on a sink in memory, with the clock in hand."""
-
-    def __init__(self, clock: ManualClock, ids: Ids) -> None:
-        self.clock = clock
-        self.ids = ids
-        self.sink = MemorySink()
-        self.opened: list[AuditLog] = []
-
-    async def open(
-        self,
-        limits: AuditLimits = LIMITS,
-        head_file: HeadFile | None = None,
-        key: ChainKey = KEY,
-    ) -> AuditLog:
-        log = await AuditLog.open(
-            self.sink, clock=self.clock, ids=self.ids, key=key, head_file=head_file, limits=limits
-        )
-        self.opened.append(log)
-        return log
-
-    def sound(self) -> bool:
-        return verify_chain(self.sink.rows, KEY, {"table": self.sink.signed}).ok
-
-
-@pytest.fixture
-async def bench(clock: ManualClock, ids: Ids) -> AsyncIterator[Bench]:
-    bench = Bench(clock, ids)
-    async with asyncio.timeout(BOUND_S * 2):
-        yield bench
-        bench.sink.gate.set()
-        for log in bench.opened:
-            await log.close()
-
-
-def edited(path: str = "a.py") -> AuditEvent:
-    return AuditEvent("file.edited", {"path": path, "replacements": 1, "caller": "primary"})
-
-
-def enabled(name: str = "memory") -> AuditEvent:
-    return AuditEvent("plugin.enabled", {"name": name})
+from unit.audit.log_bench import BOUND_S, Bench, edited, enabled
 
 
 def sample(name: str) -> AuditEvent:
@@ -330,7 +276,7 @@ async def test_changes_are_denied_while_the_sink_fails_and_allowed_after(bench: 
     assert not decision.allowed
     assert decision.rule == "audit.writable"
     with pytest.raises(CapabilityDenied):
-        decision.require()
+        require(decision)
     with pytest.raises(AuditUnavailable):
         log.require_writable()
     bench.sink.fail_with = None
@@ -612,126 +558,6 @@ async def test_a_hostile_payload_does_not_break_the_chain(bench: Bench, value: J
         row.to_json()
 
 
-async def test_the_head_file_is_written_at_once_for_a_new_chain_and_at_the_end(
-    bench: Bench, tmp_path: Path
-) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    log = await bench.open(head_file=file)
-    first = file.read()
-    assert first is not None
-    assert first.seq == 0
-    await log.record(enabled())
-    await log.record(enabled())
-    await log.close()
-    last = file.read()
-    assert last is not None
-    assert last.seq == 2
-    assert KEY.holds_anchor(last)
-    assert verify_chain(bench.sink.rows, KEY, {"file": last}).ok
-
-
-async def test_a_head_file_that_cannot_be_written_shows_and_stops_nothing(
-    bench: Bench, tmp_path: Path
-) -> None:
-    log = await bench.open(head_file=HeadFile(tmp_path / "gone" / "audit.head"))
-    await log.record(enabled())
-    await log.close()
-    assert "gone" in str(log.health.head_file_error)
-    assert bench.sink.names() == ["plugin.enabled"]
-
-
-async def test_a_sound_chain_is_continued_without_a_word(bench: Bench, tmp_path: Path) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    for _ in range(3):
-        log = await bench.open(head_file=file)
-        await log.record(enabled())
-        await log.close()
-        assert log.health.chain_mismatch is None
-    assert bench.sink.names() == ["plugin.enabled"] * 3
-
-
-async def prepared(bench: Bench, file: HeadFile) -> None:
-    log = await bench.open(head_file=file)
-    for number in range(5):
-        await log.record(enabled(f"{number}"))
-    await log.close()
-
-
-async def reopened(bench: Bench, file: HeadFile, key: ChainKey = KEY) -> JsonValue:
-    log = await bench.open(head_file=file, key=key)
-    await log.record(enabled("after"))
-    await log.close()
-    noted = [row for row in bench.sink.rows if row.name == "audit.chain_mismatch"]
-    assert len(noted) == 1
-    report = verify_chain(bench.sink.rows, key, {"table": bench.sink.signed, "file": file.read()})
-    assert FindingKind.RECORDED in {finding.kind for finding in report.findings}
-    assert log.health.chain_mismatch is not None
-    return noted[0].data["problems"]
-
-
-async def test_rows_cut_off_while_the_daemon_was_away_are_noted_for_good(
-    bench: Bench, tmp_path: Path
-) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    del bench.sink.rows[3:]
-    assert await reopened(bench, file) == ["rows_missing", "rows_missing_since_head_file"]
-
-
-async def test_rows_cut_off_together_with_an_old_anchor_are_noted(
-    bench: Bench, tmp_path: Path
-) -> None:
-    """The forger kept an old copy of the database; the head file outside it tells."""
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    del bench.sink.rows[3:]
-    last = bench.sink.rows[-1]
-    bench.sink.signed = KEY.sign_anchor(ChainHead(last.seq, last.hash), 1)
-    assert await reopened(bench, file) == ["rows_missing_since_head_file"]
-
-
-async def test_an_emptied_database_is_noted(bench: Bench, tmp_path: Path) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    bench.sink.rows.clear()
-    bench.sink.signed = None
-    assert await reopened(bench, file) == ["rows_missing_since_head_file"]
-
-
-async def test_a_removed_head_file_or_anchor_is_noted(bench: Bench, tmp_path: Path) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    file.path.unlink()
-    bench.sink.signed = None
-    assert await reopened(bench, file) == ["table_anchor_missing", "head_file_missing"]
-
-
-async def test_a_forged_head_file_is_noted(bench: Bench, tmp_path: Path) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    file.path.write_text("{}", encoding="utf-8")
-    assert await reopened(bench, file) == ["head_file_invalid"]
-
-
-async def test_another_key_is_noted(bench: Bench, tmp_path: Path) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    assert await reopened(bench, file, ChainKey(b"n" * 32)) == ["other_key", "head_file_invalid"]
-
-
-async def test_the_head_file_keeps_its_evidence_until_the_mismatch_is_durable(
-    bench: Bench, tmp_path: Path
-) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    await prepared(bench, file)
-    evidence = file.read()
-    del bench.sink.rows[3:]
-    bench.sink.fail_with = RuntimeError("broken")
-    with pytest.raises(AuditUnavailable):
-        await bench.open(head_file=file)
-    assert file.read() == evidence
-
-
 async def test_a_task_that_never_pauses_does_not_starve_the_others(bench: Bench) -> None:
     log = await bench.open(AuditLimits(queue_events=4, batch_events=4))
     stop = False
@@ -793,24 +619,6 @@ def _until_stopping(log: AuditLog) -> None:
         assert log._pump._cond.wait_for(lambda: log._pump.stopping, BOUND_S)
 
 
-async def test_the_head_file_follows_the_chain_at_most_once_a_second(
-    bench: Bench, tmp_path: Path
-) -> None:
-    file = HeadFile(tmp_path / "audit.head")
-    log = await bench.open(head_file=file)
-    await log.record(enabled("one"))
-    await log.record(enabled("two"))
-    behind = file.read()
-    assert behind is not None
-    assert behind.seq == 0
-    bench.clock.advance(1.1)
-    await log.record(enabled("three"))
-    await log.record(enabled("four"))  # its batch begins after the head was written
-    found = file.read()
-    assert found is not None
-    assert found.seq in {2, 3}  # the idle thread may have been faster than the third event
-
-
 async def test_a_retry_that_fails_again_says_so(bench: Bench) -> None:
     log = await bench.open()
     bench.sink.fail_with = RuntimeError("broken")
@@ -839,3 +647,28 @@ async def test_a_bug_in_the_logs_own_thread_closes_it_to_changes(
     assert not log.decide_mutation().allowed
     assert "a bug" in str(log.health.last_error)
     assert not (await log.retry()).ok
+
+
+async def test_what_a_guest_causes_beyond_its_share_is_counted_and_told_soon(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From any thread, without anybody who asks; a row is there again when the log is closed."""
+    monkeypatch.setattr("kaged.audit.log.FOLDED_FIRST_S", 0.01)
+    log = await bench.open()
+    await asyncio.to_thread(lambda: [log.post(sample("plugin.stdout_noise")) for _ in range(500)])
+
+    def counted() -> int:
+        rows = [row for row in bench.sink.rows if row.name == "audit.folded"]
+        return sum(row.data["count"] for row in rows)  # type: ignore[misc]
+
+    while counted() < 400:  # noqa: ASYNC110 - the sink is a thread's
+        await asyncio.sleep(0.001)
+    assert bench.sink.names().count("plugin.stdout_noise") == 100
+    await log.record(sample("plugin.stdout_noise"))
+    assert log.offer(sample("plugin.stdout_noise"))
+    await log.record(sample("plugin.stdout_noise"), durable=True)  # who must know is told
+    await log.close()
+    assert counted() == 402
+    assert bench.sink.names().count("plugin.stdout_noise") == 101
+    assert bench.sink.names().count("plugin.stdout_noise") == 101
+    assert bench.sound()

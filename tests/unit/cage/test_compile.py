@@ -423,3 +423,52 @@ FACTS = HostFacts(
     base_programs=BaseProgramDir("/c/shelf", (), (), session_program=False),
     search_path=(),
 )
+
+
+def test_what_a_procfs_shows_of_the_host_is_covered(facts: HostFacts) -> None:
+    host = replace(
+        facts,
+        hidden_files=("/proc/keys",),
+        hidden_from_root=(("/proc/acpi", True), ("/proc/kmsg", False)),
+    )
+    found = lines(compile_cage(request(), host, Resolved(as_root=True)))
+    covers = [
+        "--ro-bind /dev/null /proc/keys",
+        "--tmpfs /proc/acpi",
+        "--remount-ro /proc/acpi",
+        "--ro-bind /dev/null /proc/kmsg",
+    ]
+    assert [line for line in found if line in covers] == covers
+    plain = lines(compile_cage(request(), host, Resolved()))
+    assert [line for line in plain if line in covers] == covers[:1]
+    assert found.index("--proc /proc") < found.index(covers[0])
+    assert found.index(covers[2]) < found.index("--remount-ro /proc")
+    assert found[found.index("--tmpfs /proc/acpi") - 1] == "--perms 0555"
+
+
+def test_a_pipe_is_covered_where_a_read_only_grant_shows_it_and_nowhere_else(
+    facts: HostFacts,
+) -> None:
+    grants = shown(("/srv/p", RO), ("/srv/p/rw", RW), ("/srv/p/rw/ro", RO))
+    pipes = ("/srv/p/a", "/srv/p/rw/b", "/srv/p/rw/ro/c/d", "/srv/p/own/e", "/srv/other/f")
+    made = request(mounts=(HostMount("/opt/sdk", "/srv/p2"),))
+    plain = compile_cage(made, facts, Resolved(grants=grants))
+    command = compile_cage(made, facts, Resolved(grants=grants, pipes=(*pipes, "/srv/p2/g")))
+    more = [line for line in lines(command) if line not in lines(plain)]
+    assert more == [
+        "--ro-bind /dev/null /srv/p/a",
+        "--ro-bind /dev/null /srv/p/own/e",
+        "--ro-bind /dev/null /srv/p/rw/ro/c/d",
+    ]
+    found = lines(command)
+    assert found.index("--ro-bind-fd <grant:2> /srv/p/rw/ro") < found.index(more[-1])
+    assert command.cage_id != plain.cage_id
+
+
+def test_a_pipes_name_stays_one_line_of_what_is_hashed(facts: HostFacts) -> None:
+    """Else a name could look like another entry of the cage."""
+    grants = shown(("/srv/p", RO))
+    forged = "/srv/p/x\n--bind /etc /etc"
+    command = compile_cage(request(), facts, Resolved(grants=grants, pipes=(forged,)))
+    assert "--bind /etc /etc" not in command.text.splitlines()
+    assert forged in command.options

@@ -13,11 +13,10 @@ from kaged.cage.grants import (
     MAX_GRANTS,
     GrantSet,
     Protected,
-    merge_grants,
     open_grants,
     open_runtime_dirs,
 )
-from kaged.kernel.policy import CagePolicy, ExecGrant, FsGrant, FsMode
+from kaged.kernel.policy import CagePolicy, ExecGrant, FsGrant, FsMode, merge_grants
 
 RO, RW = FsMode.RO, FsMode.RW
 
@@ -106,6 +105,14 @@ def test_the_kernels_trees_and_the_cages_own_places_are_refused(path: str, mode:
 def test_the_systems_own_directories_are_never_writable(path: str) -> None:
     assert "never writable" in refused(path, RW)
     opened((path, RO)).close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/boot"]
+)
+@pytest.mark.parametrize("below", ["", "/x"])
+def test_no_system_tree_nor_anything_in_it_is_writable(path: str, below: str) -> None:
+    assert "never writable" in refused(f"{path}{below}", RW)
 
 
 @pytest.mark.parametrize("path", ["relative", "/a/../b", "/a\0b", "/a\nb", "/a/"])

@@ -16,7 +16,7 @@ def test_every_error_code_is_on_the_page_and_no_other() -> None:
     codes = {
         one.code
         for one in vars(errors).values()
-        if isinstance(one, type) and issubclass(one, CageError)
+        if isinstance(one, type) and issubclass(one, CageError) and one is not CageError
     }
     section = PAGE.split("## Error codes")[1].split("## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE)) == codes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from functools import cache
 
+import pyseccomp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -312,3 +314,34 @@ def test_without_libseccomp_no_filter_is_built(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(CageUnavailable) as caught:
         seccomp_program.__wrapped__(SeccompProfile.DEFAULT, "x86_64")
     assert caught.value.row == "cage.seccomp"
+
+
+@both
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        (2**64 - 1,) * 6,
+        (0, 0x5412, 0o6755, 0o6755, 0, 0),
+        (0x10000000, 1, 0, 0, 0, 0),
+        (2, 1, 6, 0o4755, 0, 0),
+        (16, 3, 9, 0, 0, 0),
+    ],
+)
+def test_every_call_has_the_same_answer_on_both_architectures(
+    profile: SeccompProfile, arguments: tuple[int, ...]
+) -> None:
+    """Names and numbers by libseccomp's own tables: a rule may not hold on one machine only."""
+    arm, intel = pyseccomp.Arch.AARCH64, pyseccomp.Arch.X86_64
+    compared = 0
+    for number in range(NEWEST_REVIEWED + 1):
+        with contextlib.suppress(ValueError):
+            name = pyseccomp.resolve_syscall(arm, number).decode()
+            other = int(pyseccomp.resolve_syscall(intel, name))
+            if other < 0:
+                continue  # there is no such call on the other machine
+            there = machine("aarch64", profile).ask(ARCHITECTURES["aarch64"][1], number, *arguments)
+            here = machine("x86_64", profile).ask(ARCHITECTURES["x86_64"][1], other, *arguments)
+            assert there == here, (name, number, other)
+            compared += 1
+    assert compared > 250

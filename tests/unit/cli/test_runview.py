@@ -67,9 +67,10 @@ def test_in_a_pipe_standard_output_holds_the_agents_words_alone(clock: ManualClo
     assert view.text == "Done."
 
 
-def test_what_broke_off_is_no_part_of_a_pipes_result(clock: ManualClock) -> None:
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_broke_off_is_no_part_of_the_result(clock: ManualClock, as_json: bool) -> None:
     out, err = io.StringIO(), io.StringIO()
-    view = RunView(as_json=False, stdout=out, stderr=err, clock=clock)
+    view = RunView(as_json=as_json, stdout=out, stderr=err, clock=clock)
     for one in (
         event("turn.started"),
         event("text.delta", text="Half an ans"),
@@ -80,7 +81,7 @@ def test_what_broke_off_is_no_part_of_a_pipes_result(clock: ManualClock) -> None
     ):
         view.show(one)
     view.close()
-    assert out.getvalue() == "A whole answer.\n"
+    assert as_json or out.getvalue() == "A whole answer.\n"
     assert view.text == "A whole answer.\n"
 
 

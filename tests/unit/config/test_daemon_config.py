@@ -201,7 +201,11 @@ def test_a_database_password_is_not_repeated_in_a_message(operator: OperatorFile
 def test_insecure_mode_may_not_listen_beyond_loopback(operator: OperatorFiles, bind: str) -> None:
     text = f'[auth]\nmode = "insecure"\n[daemon]\nbind = "{bind}"\n'
     (problem,) = operator.config_problems(text)
-    assert (problem.key_path, problem.code, problem.line) == ("daemon.bind", "insecure_bind", 4)
+    assert (problem.key_path, problem.code, problem.line) == (
+        "daemon.bind",
+        "insecure_bind_refused",
+        4,
+    )
     assert operator.config(text.replace("insecure", "secure"))
     for fine in ("127.0.0.1:0", "[::1]:1", "localhost:7460", "off"):
         assert operator.config(text.replace(bind, fine))

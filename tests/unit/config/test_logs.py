@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import structlog
 
+from kaged.base import ManualClock
+from kaged.config import log_setup
 from kaged.config.coresections import LogFormat, LogLevel
+from kaged.config.log_folding import BURST_BYTES, MAX_SHARES, LogFolding
 from kaged.config.log_setup import configure_logging, redact
 
 
@@ -109,3 +112,61 @@ def test_an_exception_is_logged_without_the_secret_in_it(tmp_path: Path) -> None
     text = (tmp_path / "log").read_text(encoding="utf-8")
     assert "ValueError" in text
     assert "hunter2secret" not in text
+
+
+def test_a_guest_has_its_share_of_the_log_and_the_next_line_says_how_many_were_left_out(
+    clock: ManualClock,
+) -> None:
+    folding = LogFolding(clock)
+
+    def passes(**line: object) -> dict[str, object] | None:
+        try:
+            return dict(folding(None, "info", {"event": "plugin.stderr", **line}))
+        except structlog.DropEvent:
+            return None
+
+    loud = [passes(plugin="loud", line="x" * 1000) for _ in range(500)]
+    written = [one for one in loud if one is not None]
+    assert len(written) == BURST_BYTES // (150 + 1000 + len("plugin.stderr") + len("loud"))
+    assert all("left_out" not in one for one in written)
+    assert passes(plugin="quiet", line="x") is not None  # a second guest
+    assert passes(event="plugin.ended", plugin="loud") is not None  # a second kind
+    assert passes(path="/x") is not None  # nobody's
+    clock.set_wall(0)
+    assert passes(plugin="loud", line="x" * 1000) is None
+    clock.advance(1.0)
+    again = passes(plugin="loud", line="x" * 1000)
+    assert again is not None
+    assert again["left_out"] == 500 - len(written) + 1
+    once_more = [passes(plugin="loud", line="x" * 1000) for _ in range(5)]
+    assert [one is None for one in once_more] == [False, True, True, True, True]
+    assert "left_out" not in (once_more[0] or {})
+
+
+def test_no_more_shares_are_kept_than_the_limit(clock: ManualClock) -> None:
+    folding = LogFolding(clock)
+    for number in range(MAX_SHARES + 10):
+        folding(None, "info", {"event": "x", "plugin": f"p{number}"})
+    assert len(vars(folding)["_shares"]) == MAX_SHARES
+
+
+def test_the_files_of_the_log_are_bounded_whatever_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_setup, "LOG_FILE_BYTES", 10_000)
+    for _ in range(2):  # as a reload does
+        configure_logging(LogLevel.INFO, LogFormat.JSON, tmp_path / "log")
+        for number in range(600):
+            structlog.get_logger("kaged.x").info("told", text="x" * 200, number=number)
+    files = list(tmp_path.iterdir())
+    assert len(files) == log_setup.LOG_FILES_KEPT + 1
+    assert max(file.stat().st_size for file in files) <= 10_000
+
+
+def test_lines_below_the_level_use_nothing_up(tmp_path: Path) -> None:
+    configure_logging(LogLevel.INFO, LogFormat.JSON, tmp_path / "log")
+    log = structlog.get_logger("kaged.x").bind(plugin="p")
+    for _ in range(500):
+        log.debug("said", text="x" * 4000)
+    log.info("said", text="x" * 4000)
+    assert [line["plugin"] for line in _lines(tmp_path / "log")] == ["p"]

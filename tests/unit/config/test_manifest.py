@@ -557,7 +557,7 @@ def test_no_tag_constructs_anything(tmp_path: Path) -> None:
 def test_a_one_letter_name_is_fine_without_tools() -> None:
     assert manifest("name: x\n").value.name == "x"
     tools = "tools: [{name: a, description: d, parameters_schema: {}}]\n"
-    assert errors(manifest_problems(f"name: x\n{tools}")) == [("name", "invalid_value")]
+    assert errors(manifest_problems(f"name: x\n{tools}")) == [("name", "tool_name_invalid")]
     assert manifest(f"name: xy\n{tools}")
 
 

@@ -275,6 +275,10 @@ def test_root_only_tools_cannot_be_enabled_below_the_root(
     # Switching off is harmless there, and the root may have them.
     assert project.load(project.agent("", switch.replace("true", "false")))
     assert project.load(project.agent(switch))
+    # Of several entries the one that is wrong is pointed at.
+    several = f'tools:\n  file.read: {{enabled: true}}\n  "{pattern}": {{enabled: true}}\n'
+    (problem,) = project.problems(project.agent("", several))
+    assert problem.line == 10
 
 
 def test_a_checkpoint_and_ordinary_globs_are_fine_below_the_root(project: ProjectFolder) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kaged.base.errors import KagedError
-from kaged.kernel.capabilities import FORMS, CapabilityInvalid
+from kaged.kernel.capabilities import FORMS, CapabilityInvalid, parse_capability
 from kaged.kernel.decision import CapabilityDenied, SeccompInsufficient
+from kaged.kernel.describe import describe_grant
+from kaged.kernel.describe.grants import GrantWarning
 from kaged.kernel.extension_caps import ExtensionCapability, ExtensionCapabilityInvalid, closure
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.lua_powers import LuaPower, LuaPowerInvalid
@@ -31,9 +33,11 @@ ERRORS: list[type[KagedError]] = [
 ]
 
 
-def rows(heading: str) -> list[list[str]]:
+def rows(heading: str, below: str = "") -> list[list[str]]:
     """Return the cells of the first table under a heading, without its header."""
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1]
+    if below:
+        text = text.split(f"\n### {below}\n")[1]
     table = re.search(r"^\|.*(?:\n\|.*)*", text, re.MULTILINE)
     assert table is not None
     return [[c.strip() for c in line.split("|")[1:-1]] for line in table[0].splitlines()[2:]]
@@ -45,6 +49,19 @@ def names(cells: list[str]) -> list[str]:
 
 def test_every_manifest_form_is_in_the_reference() -> None:
     assert names([row[0] for row in rows("Manifest capabilities")]) == list(FORMS)
+
+
+def test_the_reference_says_what_a_grant_allows_in_the_words_of_the_prompt() -> None:
+    for _, example, allows in rows("Manifest capabilities"):
+        sentence = describe_grant(parse_capability(names([example])[0]))
+        assert allows == sentence.words + (" (**dangerous**)" if sentence.dangerous else "")
+
+
+def test_the_reference_shows_every_warning_of_a_grant() -> None:
+    listed = rows("Manifest capabilities", "What is flagged as dangerous")
+    for example, warning in listed:
+        assert describe_grant(parse_capability(names([example])[0])).warning == warning
+    assert [warning for _, warning in listed] == [str(warning) for warning in GrantWarning]
 
 
 def test_every_extension_capability_is_in_the_reference_with_what_it_includes() -> None:

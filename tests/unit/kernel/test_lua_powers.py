@@ -16,6 +16,7 @@ from kaged.kernel.lua_powers import (
     parse_powers,
     print_powers,
 )
+from requirements import requirement
 from unit.kernel.strategies import anything, patiently
 
 powers = st.frozensets(st.sampled_from(LuaPower))
@@ -39,6 +40,7 @@ def test_a_grant_that_is_no_list_is_refused(value: object) -> None:
         parse_powers(value)
 
 
+@requirement("LC-REQ-05")
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(LuaPowerInvalid) as caught:
         parse_powers(["exec", "sesion_write"])
@@ -62,6 +64,7 @@ def test_printing_and_reading_gives_the_set_back(held: LuaPowers) -> None:
     assert parse_powers(print_powers(held)) == held
 
 
+@requirement("LC-GRANT-03", "LC-GRANT-06", "LC-REQ-02")
 @patiently
 @given(powers, powers, powers)
 def test_a_power_is_active_when_granted_asked_for_and_shipped(
@@ -78,6 +81,7 @@ def test_a_power_is_active_when_granted_asked_for_and_shipped(
     assert set(answer) == requested
 
 
+@requirement("LC-GRANT-08")
 def test_one_power_does_not_imply_another() -> None:
     for power in LuaPower:
         only = active_powers(frozenset({power}), frozenset(LuaPower), frozenset(LuaPower))

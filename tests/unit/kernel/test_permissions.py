@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kaged.kernel import permissions
 from kaged.kernel.decision import CapabilityDenied, Decision, SeccompInsufficient
+from kaged.kernel.describe import require
 from kaged.kernel.mounts import Mount
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.paths import contains
@@ -66,7 +67,7 @@ def test_a_mount_grants_by_components(path: str, allowed: bool) -> None:
     assert decision.allowed is allowed
     if not allowed:
         with pytest.raises(CapabilityDenied) as caught:
-            decision.require()
+            require(decision)
         assert caught.value.code == "capability_denied"
 
 
@@ -138,7 +139,7 @@ def test_a_seccomp_requirement_wants_that_very_profile() -> None:
     assert decision.code == "seccomp_insufficient"
     assert decision.detail == "requires relaxed, have default"
     with pytest.raises(SeccompInsufficient):
-        decision.require()
+        require(decision)
 
 
 @requirement("AT-PERM-11")

@@ -9,7 +9,7 @@ import pytest
 
 from kaged.base import Tasks
 from kaged.pipeline import hook_call
-from kaged.pipeline.hook_call import HookTimedOut, call_hook
+from kaged.pipeline.hook_call import HookTimedOut, finish_hook, running_task, start_hook
 from raising import raises_code
 
 
@@ -22,7 +22,9 @@ async def drive(
     hook: Coroutine[Any, Any, Any], timeout_s: float = 5.0, orphan_tasks: Tasks | None = None
 ) -> Any:
     """Call a hook as the runner does."""
-    return await call_hook(hook, timeout_s, orphan_tasks or Tasks("t", Failures().note))
+    tasks = orphan_tasks or Tasks("t", Failures().note)
+    finished, answer = start_hook(hook, running_task())
+    return answer if finished else await finish_hook(hook, running_task(), answer, timeout_s, tasks)
 
 
 async def test_a_hook_that_waits_gets_what_it_waited_for() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kaged.base import ManualClock
 from kaged.kernel.decision import CapabilityDenied
+from kaged.kernel.describe import require
 from kaged.pipeline import (
     CompletionExtension,
     Extensions,
@@ -27,7 +28,7 @@ from kaged.pipeline import (
     parse_document,
 )
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject, fill_slots
+from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, user_subject
 from kaged.pipeline.payloads.messages import Message, Role, TextContent
 from requirements import requirement
 from unit.pipeline.lab import Lab, entry
@@ -38,8 +39,12 @@ ORIGIN = CallOrigin(
     request_id="req-1",
     at_ms=1_767_225_605_000,
     environment="production",
-    subject=Subject(
-        "alice", roles=frozenset({"admin"}), teams=frozenset({"payroll"}), claims={"iss": "idp"}
+    subject=user_subject("alice").model_copy(
+        update={
+            "roles": frozenset({"admin"}),
+            "teams": frozenset({"payroll"}),
+            "claims": {"iss": "idp"},
+        }
     ),
     agent=AgentPlace(
         session_id="ses-1",
@@ -131,7 +136,7 @@ async def test_a_refusal_is_a_value_that_names_the_plugin() -> None:
     assert "not today" in passed.decision.detail
     assert passed.violation is not None
     with pytest.raises(CapabilityDenied, match="not today"):
-        passed.decision.require()
+        require(passed.decision, passed.refusal)
     await lab.pipeline.close()
 
 

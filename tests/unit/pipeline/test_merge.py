@@ -34,8 +34,9 @@ from kaged.pipeline import (
     filter_extensions,
     merge_extensions,
 )
+from kaged.pipeline.delegation import MAX_HOPS
 from kaged.pipeline.isolation import same_value
-from kaged.pipeline.merge import MAX_HEADERS, MAX_HOPS, MAX_LABELS
+from kaged.pipeline.merge import MAX_HEADERS, MAX_LABELS
 from kaged.pipeline.tiers import resolve_rights
 from kaged.pipeline.view import ExtensionsView
 from raising import raises_code
@@ -257,6 +258,9 @@ def test_labels_need_read_labels_to_see_and_append_labels_to_add() -> None:
     with pytest.raises(TierViolationError):
         merged_with(original, relabelled(original, frozenset[str]()), "append_labels")
     assert merged_with(original, relabelled(original, frozenset[str]()), "read_labels") is original
+    for swapped in (frozenset({"pii", "other"}), frozenset({"pii", "other", "new"})):
+        with pytest.raises(TierViolationError):  # as many as before, or more: one is gone
+            merged_with(original, relabelled(original, swapped), "append_labels")
 
 
 @requirement("EX-SLOT-08", "EX-CAP-12", "EX-CAP-13")
@@ -284,6 +288,7 @@ def test_existing_hops_are_fixed_and_depth_and_origin_are_the_hosts() -> None:
     for forged in (
         (second, first),
         (first.model_copy(update={"scopes_granted": ("everything",)}), second),
+        (first, second.model_copy(update={"scopes_granted": ("everything",)})),
         (second,) * 2,
     ):
         with pytest.raises(TierViolationError, match="modified"):
@@ -681,3 +686,104 @@ def test_numbers_that_count_as_ages_are_taken_as_floats() -> None:
         assert merged.delegation is not None
         assert type(merged.delegation.age_seconds) is float
     assert frozenset() == NO_CAPABILITIES
+
+
+class OddText(str):
+    """Claims to equal everything."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
+
+
+def test_headers_beside_the_hosts_own_are_looked_at_whatever_the_old_ones_hold() -> None:
+    original = full_extensions()
+    view = view_of(original, "write_headers")
+    assert view.http is not None
+    bad: list[dict[Any, Any]] = [
+        {"x": None},
+        {"x": 1},
+        {"x\r": "y"},
+        {"x": "y\n"},
+        {"x": "y" * 70_000},
+        {1: "y"},
+    ]
+    for added in bad:
+        http = HttpExtension.model_construct(headers={**view.http.headers, **added})
+        noted: list[DiscardedChange] = []
+        output = view.model_copy(update={"http": http})
+        merged = merge_extensions(original, output, frozenset({"write_headers"}), "p", noted)
+        assert merged is original, added
+        assert [change.slot for change in noted] == ["http"], added
+    odd: list[dict[Any, Any]] = [{"x": "é\t"}, {"x": OddText("y")}, {OddText("x"): "y"}]
+    for added in odd:
+        http = HttpExtension.model_construct(headers={**view.http.headers, **added})
+        output = view.model_copy(update={"http": http})
+        merged = merged_with(original, output, "write_headers")
+        assert merged.http is not None
+        assert {type(text) for item in merged.http.headers.items() for text in item} == {str}
+        assert len(merged.http.headers) == len(view.http.headers) + 1
+
+
+def test_a_slot_that_was_read_is_compared_only_when_it_comes_back_as_another_object() -> None:
+    original = full_extensions()
+    view = view_of(original, *ALL_CAPABILITIES)
+    noted: list[DiscardedChange] = []
+    assert view.request is not None
+    object.__setattr__(view.request, "environment", "forged")
+    assert merge_extensions(original, view, ALL_CAPABILITIES, "p", noted) is original
+    assert noted == []
+    output = view.model_copy(update={"request": view.request.model_copy()})
+    assert merge_extensions(original, output, ALL_CAPABILITIES, "p", noted) is original
+    assert [change.slot for change in noted] == ["request"]
+
+
+def test_a_custom_that_was_edited_in_place_is_taken() -> None:
+    original = full_extensions()
+    view = view_of(original)
+    assert view.custom is not None
+    view.custom["more"] = 1
+    assert merged_with(original, view).custom == {**(original.custom or {}), "more": 1}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("subject_id", 7),
+        ("scopes_granted", (7,)),
+        ("timestamp", object()),
+        ("ttl_seconds", "soon"),
+        ("from_cache", object()),
+    ],
+)
+def test_a_new_hop_with_a_value_of_another_type_is_left_out(field: str, value: Any) -> None:
+    original = full_extensions()
+    view = view_of(original, "append_delegation")
+    assert view.delegation is not None
+    hop = NEW_HOP.model_copy(update={field: value})
+    noted: list[DiscardedChange] = []
+    output = view.model_copy(update={"delegation": view.delegation.with_new_hop(NEW_HOP)})
+    assert output.delegation is not None
+    chain = (*view.delegation.chain, hop)
+    output = view.model_copy(
+        update={"delegation": output.delegation.model_copy(update={"chain": chain})}
+    )
+    caps = frozenset({"append_delegation"})
+    assert merge_extensions(original, output, caps, "p", noted) is original
+    assert [change.slot for change in noted] == ["delegation"]
+
+
+def test_a_new_hop_is_of_the_hosts_own_types_and_not_the_plugins_object() -> None:
+    original = full_extensions()
+    view = view_of(original, "append_delegation")
+    assert view.delegation is not None
+    for hop in (NEW_HOP, NEW_HOP.model_copy(update={"subject_id": OddText("bob")})):
+        output = view.model_copy(update={"delegation": view.delegation.with_new_hop(hop)})
+        merged = merged_with(original, output, "append_delegation")
+        assert merged.delegation is not None
+        added = merged.delegation.chain[-1]
+        assert (added.subject_id, type(added.subject_id)) == ("bob", str)
+        assert added is not hop

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from kaged.base.tasks import Tasks
 from kaged.pipeline import (
     ControlExecutionRecord,
     ControlExecutionStatus,
@@ -12,18 +15,19 @@ from kaged.pipeline import (
     ToolPreInvokePayload,
     ToolPreInvokeResult,
 )
+from kaged.pipeline.discards import DiscardedChange
 from kaged.pipeline.errors import (
     PluginError,
     PluginViolationError,
     convert_exception_to_error,
 )
-from kaged.pipeline.merge import DiscardedChange
 from kaged.pipeline.records import (
     DenialOutcome,
     sanitize_denial_metadata,
     shorten,
 )
 from kaged.pipeline.tiers import MutabilityTier
+from requirements import requirement
 
 
 def record(**changes: object) -> ControlExecutionRecord:
@@ -82,6 +86,24 @@ def test_a_result_keeps_everything_it_is_given() -> None:
 
 async def test_waiting_without_background_tasks_gives_no_errors() -> None:
     assert await PluginResult[None]().wait_for_background_tasks() == []
+
+
+@requirement("EX-AMB-12")
+async def test_a_background_plugin_that_was_stopped_hides_no_error_of_another() -> None:
+    failed = PluginErrorModel(message="broken", plugin_name="late")
+
+    async def fails() -> PluginErrorModel | None:
+        return failed
+
+    async def hangs() -> PluginErrorModel | None:
+        await asyncio.Event().wait()
+        return None
+
+    tasks = Tasks("test")
+    stopped = tasks.start(hangs(), "stopped")
+    result = PluginResult[None](background_tasks=[stopped, tasks.start(fails(), "late")])
+    stopped.cancel()
+    assert await result.wait_for_background_tasks() == [failed]
 
 
 def test_a_violation_is_text_and_gets_its_plugin_from_the_host() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from typing import Any
 
 import pytest
@@ -12,95 +11,28 @@ from kaged.pipeline import (
     Extensions,
     GlobalContext,
     HttpExtension,
-    HttpHeaderPayload,
-    PayloadSizeError,
     Plugin,
     PluginConfig,
     PluginContext,
     PluginError,
     PluginMode,
     PluginResult,
-    PluginViolation,
     PluginViolationError,
     ToolPostInvokePayload,
-    ToolPreInvokePayload,
-    UserContext,
     hook,
 )
-from kaged.pipeline.edits import MAX_PAYLOAD_CHARS, DefaultHookPolicy, HookPayloadPolicy
-from kaged.pipeline.payloads.base import HOST
-from kaged.pipeline.payloads.calls import HttpPreRequestPayload
-from raising import has_code
 from requirements import requirement
-from unit.pipeline.lab import CALL, HOOK, Lab, entry, outcome
-from unit.pipeline.material import ALL_CAPABILITIES, full_extensions
-
-ORDER: contextvars.ContextVar[str] = contextvars.ContextVar("order", default="host")
-
-
-class Allow(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-        return PluginResult()
-
-
-class Both(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> None: ...
-    async def tool_post_invoke(self, payload: Any, context: PluginContext) -> None: ...
-
-
-class Deny(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-        return PluginResult(
-            continue_processing=False,
-            violation=PluginViolation("no", "really no", "nope", http_status_code=403),
-            modified_payload=payload.model_copy(update={"name": "denied-edit"}),
-            metadata={"by": self.name},
-        )
-
-
-class Boom(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-        raise ValueError("boom")
-
-
-class Hang(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-        await asyncio.Event().wait()
-        raise AssertionError("nobody wakes this")
-
-
-class AddToOrder(Plugin):
-    """Appends its name to custom.order."""
-
-    async def tool_pre_invoke(
-        self, payload: Any, context: PluginContext, extensions: Extensions
-    ) -> PluginResult[Any]:
-        custom = dict(extensions.custom or {})
-        custom["order"] = [*custom.get("order", []), self.name]
-        return PluginResult(modified_extensions=extensions.model_copy(update={"custom": custom}))
-
-
-class AddArgument(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-        return PluginResult(
-            modified_payload=payload.model_copy(
-                update={"args": {**payload.args, self.name: len(payload.args)}}
-            ),
-            metadata={"last": self.name, "_decision_plugin": "forged"},
-        )
-
-
-def seen_by(*views: Any) -> type[Plugin]:
-    """Make a plugin that keeps the views it gets."""
-
-    class Looker(Plugin):
-        async def tool_pre_invoke(
-            self, payload: Any, context: PluginContext, extensions: Extensions
-        ) -> None:
-            views[0].append(extensions)
-
-    return Looker
-
+from unit.pipeline.lab import CALL, Lab, entry, outcome
+from unit.pipeline.material import full_extensions
+from unit.pipeline.runner_plugins import (
+    AddArgument,
+    AddToOrder,
+    Allow,
+    Boom,
+    Deny,
+    Hang,
+    seen_by,
+)
 
 # -- order, accumulation, hooks ------------------------------------------------------------------
 
@@ -513,6 +445,7 @@ async def test_a_failing_concurrent_plugin_ends_the_call_with_records() -> None:
     assert calm.continue_processing is True
 
 
+@requirement("EX-AMB-12")
 async def test_background_plugins_get_the_final_payload_and_report_errors() -> None:
     got: list[Any] = []
 
@@ -520,7 +453,8 @@ async def test_background_plugins_get_the_final_payload_and_report_errors() -> N
         async def tool_pre_invoke(
             self, payload: Any, context: PluginContext, extensions: Extensions
         ) -> None:
-            got.append((payload, extensions.custom))
+            got.append((payload.model_copy(deep=True), extensions.custom))
+            payload.args["too late"] = True
             context.global_context.state["late"] = True
 
     class Raise(Plugin):
@@ -544,6 +478,8 @@ async def test_background_plugins_get_the_final_payload_and_report_errors() -> N
     assert "edit" in payload.args
     assert custom == {"order": ["tag"]}
     assert context.state == {}
+    assert result.modified_payload is not None
+    assert "too late" not in result.modified_payload.args, "it has a copy of its own"
     assert lab.pipeline.status.switched_off == ("b2",)
     records = result.executions
     assert [r.duration_ns for r in records if r.mode is PluginMode.FIRE_AND_FORGET] == [0] * 4
@@ -551,6 +487,7 @@ async def test_background_plugins_get_the_final_payload_and_report_errors() -> N
     assert len(await again.wait_for_background_tasks()) == 2
 
 
+@requirement("EX-AMB-12", "EX-HOOK-04")
 async def test_background_plugins_run_after_a_denial_but_not_after_a_raised_one() -> None:
     ran: list[str] = []
 
@@ -567,435 +504,3 @@ async def test_background_plugins_run_after_a_denial_but_not_after_a_raised_one(
         await lab.call(raising=True)
     await asyncio.sleep(0)
     assert ran == ["bg"]
-
-
-# -- errors, timeouts, records -------------------------------------------------------------------
-
-
-@requirement("EX-SEC-03")
-@pytest.mark.parametrize("make", [Boom, Hang])
-async def test_a_failed_plugin_leaves_extensions_and_payload_as_they_were(
-    make: type[Boom],
-) -> None:
-    class EditThenFail(make):
-        async def tool_pre_invoke(
-            self, payload: Any, context: PluginContext, extensions: Any = None
-        ) -> PluginResult[Any]:
-            extensions.model_copy(update={"custom": {"half": True}})
-            payload.args["half"] = True
-            context.global_context.state["half"] = True
-            return await super().tool_pre_invoke(payload, context)
-
-    context = GlobalContext("r")
-    lab = await Lab.of(
-        entry(AddToOrder, name="before"),
-        entry(EditThenFail, on_error="ignore", timeout_s=0.01),
-        entry(AddToOrder, name="after"),
-    )
-    result = await lab.call(extensions=Extensions(), context=context)
-    assert result.modified_extensions is not None
-    assert result.modified_extensions.custom == {"order": ["before", "after"]}
-    assert result.modified_payload is None
-    assert context.state == {}
-
-
-@pytest.mark.parametrize("mode", ["sequential", "transform", "audit", "concurrent"])
-async def test_under_fail_an_exception_ends_the_call_in_every_mode(mode: str) -> None:
-    with pytest.raises(PluginError) as caught:
-        await outcome(entry(Allow, name="first"), entry(Boom, name="boom", mode=mode))
-    error = caught.value
-    assert error.error.message == "ValueError('boom')"
-    assert (error.error.mcp_error_code, error.code) == (-32603, "plugin_error")
-    assert error.executions is not None
-    first, last = error.executions
-    assert (first.plugin_name, first.effective_allow) == ("first", True)
-    assert (last.status, last.error_code) == (ControlExecutionStatus.ERROR, "plugin_error")
-    assert (last.requested_allow, last.effective_allow, last.applied) == (None, False, True)
-    assert last.duration_ns > 0
-
-
-async def test_ignore_goes_on_and_disable_switches_the_plugin_off() -> None:
-    lab = await Lab.of(
-        entry(Boom, name="calm", on_error="ignore"), entry(Boom, name="off", on_error="disable")
-    )
-    first = await lab.call()
-    assert [r.status for r in first.executions] == [ControlExecutionStatus.ERROR] * 2
-    assert all(r.effective_allow and not r.applied for r in first.executions)
-    second = await lab.call()
-    assert [r.plugin_name for r in second.executions] == ["calm"]
-    assert lab.pipeline.status.switched_off == ("off",)
-    lab.pipeline.reset_switched_off()
-    assert len((await lab.call()).executions) == 2
-
-
-async def test_a_plugin_that_takes_too_long_is_timed_out() -> None:
-    for on_error, mode, applied in (
-        ("ignore", "sequential", True),
-        ("disable", "transform", False),
-    ):
-        result = await outcome(entry(Hang, on_error=on_error, mode=mode, timeout_s=0.01))
-        (record,) = result.executions
-        assert (record.status, record.error_code) == (
-            ControlExecutionStatus.TIMEOUT,
-            "plugin_timeout",
-        )
-        assert (record.requested_allow, record.matched, record.applied) == (None, None, applied)
-    with pytest.raises(PluginError, match=r"exceeded 0\.01s timeout"):
-        await outcome(entry(Hang), timeout_s=0.01)
-
-
-async def test_a_denial_can_be_raised_with_who_and_why() -> None:
-    class Counted(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
-            return PluginResult(continue_processing=False, denial_metadata={"hits": 3, "x": "y"})
-
-    lab = await Lab.of(entry(Allow), entry(Deny, name="denier"))
-    with pytest.raises(PluginViolationError, match="denier: no") as caught:
-        await lab.call(raising=True)
-    error = caught.value
-    assert error.violation is not None
-    assert error.violation.plugin_name == "denier"
-    assert error.executions is not None
-    assert [r.effective_allow for r in error.executions] == [True, False]
-    assert error.denial_outcome is not None
-    assert error.denial_outcome.violation_code == "nope"
-    bare = await Lab.of(entry(Counted))
-    with pytest.raises(PluginViolationError, match="no reason given") as counted:
-        await bare.call(raising=True)
-    assert counted.value.denial_outcome is not None
-    assert dict(counted.value.denial_outcome.metadata) == {"hits": 3}
-
-
-@pytest.mark.parametrize("mode", ["sequential", "transform", "audit", "concurrent"])
-async def test_a_violation_error_of_a_plugin_escapes_whatever_its_policy(mode: str) -> None:
-    class Raise(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
-            await asyncio.sleep(0)
-            raise PluginViolationError("stop", PluginViolation("r", "d", "c"))
-
-    lab = await Lab.of(entry(Raise, name="p", mode=mode, on_error="ignore"))
-    with pytest.raises(PluginViolationError, match="stop") as caught:
-        await lab.call()
-    assert caught.value.denial_outcome is None
-    assert caught.value.violation is not None
-    assert caught.value.violation.plugin_name == "p"
-    assert caught.value.executions is not None
-    assert caught.value.executions[-1].error_code == "c"
-
-
-async def test_a_raised_violation_error_without_a_violation_is_recorded_too() -> None:
-    class Raise(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
-            raise PluginViolationError("stop")
-
-    lab = await Lab.of(entry(Raise))
-    with pytest.raises(PluginViolationError) as caught:
-        await lab.call()
-    assert caught.value.executions is not None
-    record = caught.value.executions[-1]
-    assert (record.reason, record.error_code) == ("stop", "plugin_violation")
-
-
-async def test_records_tell_what_was_asked_what_happened_and_what_was_left_out() -> None:
-    class Everything(Plugin):
-        async def tool_pre_invoke(
-            self, payload: Any, context: Any, extensions: Extensions
-        ) -> PluginResult[Any]:
-            return PluginResult(
-                modified_payload=payload.model_copy(update={"name": "other"}),
-                modified_extensions=extensions.model_copy(
-                    update={"custom": {"x": 1}, "http": HttpExtension(headers={})}
-                ),
-            )
-
-    result = await outcome(
-        entry(Allow, name="plain", config={"secret": "value"}),
-        entry(Everything, name="all"),
-        extensions=full_extensions(),
-    )
-    plain, full = result.executions
-    assert (plain.status, plain.requested_allow, plain.effective_allow) == (
-        ControlExecutionStatus.COMPLETED,
-        True,
-        True,
-    )
-    assert (plain.matched, plain.applied) == (False, False)
-    assert plain.duration_ns >= 1
-    assert len(plain.plugin_id) == 32
-    assert (plain.plugin_kind, plain.hook_name) == ("lab.Plugin0", HOOK)
-    assert plain.config_keys == ("secret",)
-    assert "value" not in repr(plain)
-    assert (full.matched, full.applied, full.payload_modified, full.extensions_modified) == (
-        True,
-        True,
-        True,
-        True,
-    )
-    assert [change.slot for change in full.discarded] == ["http"]
-
-
-@requirement("EX-MERGE-04")
-async def test_unauthorised_writes_are_dropped_without_anybody_noticing() -> None:
-    class Forge(Plugin):
-        async def tool_pre_invoke(
-            self, payload: Any, context: Any, extensions: Extensions
-        ) -> PluginResult[Any]:
-            return PluginResult(
-                modified_extensions=extensions.model_copy(
-                    update={"http": HttpExtension(headers={"forged": "1"})}
-                )
-            )
-
-    views: list[Extensions] = []
-    original = full_extensions()
-    result = await outcome(
-        entry(Forge, "read_headers"), entry(seen_by(views), "read_headers"), extensions=original
-    )
-    assert result.continue_processing is True
-    assert result.modified_extensions is None
-    assert views[0].http == original.http
-
-
-# -- limits and guards ---------------------------------------------------------------------------
-
-
-async def test_a_hook_that_returns_none_changes_nothing() -> None:
-    class Silent(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
-            return None
-
-    result = await outcome(entry(Silent))
-    assert result.continue_processing is True
-    assert result.executions[0].status is ControlExecutionStatus.COMPLETED
-
-
-async def test_a_hook_may_give_back_any_awaitable() -> None:
-    class Later:
-        def __await__(self) -> Any:
-            yield from asyncio.sleep(0).__await__()
-            return PluginResult(metadata={"late": True})
-
-    class Odd(Plugin):
-        def __init__(self, config: PluginConfig) -> None:
-            super().__init__(config)
-
-            async def declared(payload: Any, context: Any) -> Any: ...
-
-            def real(payload: Any, context: Any) -> Any:
-                return Later()
-
-            real.__wrapped__ = declared  # pyright: ignore[reportFunctionMemberAccess] - what functools.wraps does
-            self.tool_pre_invoke = real
-
-    result = await outcome(entry(Odd))
-    assert result.metadata == {"late": True}
-
-
-async def test_a_context_variable_set_by_a_plugin_stays_with_it() -> None:
-    class SetVar(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
-            seen = ORDER.get()
-            ORDER.set(self.name)
-            await asyncio.sleep(0)
-            mine = ORDER.get()
-            return PluginResult(metadata={self.name: (seen, mine)})
-
-    result = await outcome(entry(SetVar, name="a"), entry(SetVar, name="b"))
-    assert result.metadata == {"a": ("host", "a"), "b": ("host", "b")}
-    assert ORDER.get() == "host"
-
-
-async def test_payloads_over_the_limit_are_refused_before_any_plugin() -> None:
-    lab = await Lab.of(entry(Both, hooks=["tool_pre_invoke", "tool_post_invoke"]))
-
-    async def size(payload: Any, hook_name: str = HOOK) -> None:
-        await lab.call(payload, hook=hook_name)
-
-    half = "x" * (MAX_PAYLOAD_CHARS // 2)
-    await size(ToolPreInvokePayload(name="t", args={"a": half, "n": 5, "z": None}))
-    with pytest.raises(PayloadSizeError):
-        await size(ToolPreInvokePayload(name="t", args={"a": half, "b": [half, 1]}))
-    post = ToolPostInvokePayload(name="t", result="x" * (MAX_PAYLOAD_CHARS + 1))
-    with pytest.raises(ValueError, match="longer"):
-        await size(post, "tool_post_invoke")
-    await size(ToolPreInvokePayload(name="t", args=None))
-
-
-async def test_calling_the_pipeline_from_a_hook_ends_at_a_depth() -> None:
-    depths: list[int] = []
-
-    class Again(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
-            depths.append(1)
-            return await lab.call()
-
-    lab = await Lab.of(entry(Again, on_error="fail"))
-    with pytest.raises(PluginError) as caught:
-        await lab.call()
-    assert len(depths) == 8
-    cause: BaseException | None = caught.value
-    while cause is not None and not has_code(cause, "pipeline_recursion"):
-        cause = cause.__cause__
-    assert has_code(cause, "pipeline_recursion")
-    depths.clear()
-    with pytest.raises(PluginError):
-        await lab.call()
-    assert len(depths) == 8, "the depth is back to zero after a call"
-
-
-async def test_payload_edits_follow_the_policy_of_the_hook() -> None:
-    class Rewrite(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
-            payload.args["deep"]["list"].append("in place")
-            return PluginResult(
-                modified_payload=payload.model_copy(
-                    update={"name": "other", "args": {"only": "this"}}
-                )
-            )
-
-    only_args = {HOOK: HookPayloadPolicy(frozenset({"args"}))}
-    result = await outcome(entry(Rewrite), hook_policies=only_args)
-    assert result.modified_payload == CALL.model_copy(update={"args": {"only": "this"}})
-    nothing = await outcome(entry(Rewrite), default_hook_policy=DefaultHookPolicy.DENY)
-    assert nothing.modified_payload is None
-    whole = await outcome(entry(Rewrite))
-    assert whole.modified_payload is not None
-    assert whole.modified_payload.name == "other"
-    assert CALL.args == {"q": "select 1", "deep": {"list": [1]}}
-
-
-async def test_http_hooks_give_back_headers_and_the_next_plugin_sees_the_request_with_them() -> (
-    None
-):
-    got: list[Any] = []
-
-    class Header(Plugin):
-        async def http_pre_request(self, payload: Any, context: Any) -> PluginResult[Any]:
-            got.append(payload)
-            return PluginResult(
-                modified_payload=HttpHeaderPayload({**payload.headers.root, self.name: "1"})
-            )
-
-    lab = await Lab.of(
-        entry(Header, name="a", hooks=["http_pre_request"]),
-        entry(Header, name="b", hooks=["http_pre_request"]),
-    )
-    request = HttpPreRequestPayload.model_validate(
-        {"path": "/", "method": "GET", "headers": {"h": "0"}}, context={HOST: True}
-    )
-    result = await lab.call(request, hook="http_pre_request")
-    assert result.modified_payload == HttpHeaderPayload({"h": "0", "a": "1", "b": "1"})
-    assert isinstance(got[1], HttpPreRequestPayload)
-    assert got[1].headers.root == {"h": "0", "a": "1"}
-
-
-@requirement("EX-AMB-23")
-async def test_payload_and_shared_context_show_no_more_than_the_slots() -> None:
-    secret_payload = ToolPreInvokePayload.model_validate(
-        {"name": "t", "headers": {"authorization": "s3cret-header"}}, context={HOST: True}
-    )
-    secret_context = GlobalContext(
-        "r", user="s3cret-user", user_context=UserContext(user_id="s3cret-user")
-    )
-    got: dict[str, tuple[Any, Any]] = {}
-
-    class Look(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
-            got[self.name] = (payload.headers, context.global_context)
-            return PluginResult(modified_payload=payload.model_copy(update={"args": {"n": 1}}))
-
-    def entries() -> list[Any]:
-        return [
-            entry(Look, name="blind"),
-            entry(Look, "read_headers", "read_subject", name="seeing"),
-            entry(Look, "write_headers", name="writer"),
-        ]
-
-    lab = await Lab.of(*entries())
-    result = await lab.call(secret_payload, context=secret_context)
-    headers, shared = got["blind"]
-    assert headers is None
-    assert (shared.user, shared.user_context) == (None, None)
-    headers, shared = got["seeing"]
-    assert headers.root == {"authorization": "s3cret-header"}
-    assert shared.user == "s3cret-user"
-    assert result.modified_payload is not None
-    assert result.modified_payload.headers == secret_payload.headers, "hidden, so not blanked"
-
-    program = await Lab.of(*entries(), guarded=False)
-    await program.call(secret_payload, context=secret_context)
-    headers, shared = got["blind"]
-    assert headers.root == {"authorization": "s3cret-header"}
-    assert shared.user == "s3cret-user"
-
-
-async def test_header_maps_of_payloads_change_with_write_headers_only() -> None:
-    class Forge(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
-            return PluginResult(
-                modified_payload=payload.model_copy(
-                    update={"headers": HttpHeaderPayload({"forged": "1"})}
-                )
-            )
-
-    payload = ToolPreInvokePayload.model_validate(
-        {"name": "t", "headers": {"a": "b"}}, context={HOST: True}
-    )
-    for capability, accepted in (("read_headers", False), ("write_headers", True)):
-        result = await outcome(entry(Forge, capability), payload=payload)
-        assert result.modified_payload is not None
-        forged = result.modified_payload.headers == HttpHeaderPayload({"forged": "1"})
-        assert forged is accepted
-
-
-async def test_a_program_gets_its_own_payload_object_through_unless_a_policy_isolates() -> None:
-    got: list[Any] = []
-
-    class Keep(Plugin):
-        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
-            got.append(payload)
-
-    await outcome(entry(Keep), guarded=False)
-    await outcome(entry(Keep), guarded=True)
-    await outcome(entry(Keep), guarded=False, hook_policies={HOOK: HookPayloadPolicy(frozenset())})
-    assert [payload is CALL for payload in got] == [True, False, False]
-    assert got == [CALL] * 3
-
-
-async def test_no_plugins_means_a_plain_result() -> None:
-    lab = await Lab.of()
-    result = await lab.call(extensions=full_extensions())
-    assert result == PluginResult()
-    assert lab.contexts is None
-
-
-@requirement("EX-CFG-04")
-async def test_a_plugin_cannot_raise_its_own_rights() -> None:
-    views: list[Extensions] = []
-
-    class Greedy(Plugin):
-        def __init__(self, config: PluginConfig) -> None:
-            super().__init__(config)
-            self.capabilities = frozenset(ALL_CAPABILITIES)
-            object.__setattr__(config, "capabilities", frozenset(ALL_CAPABILITIES))
-            object.__setattr__(config, "mode", PluginMode.AUDIT)
-            object.__setattr__(config, "name", "somebody-else")
-
-        async def tool_pre_invoke(
-            self, payload: Any, context: Any, extensions: Extensions
-        ) -> PluginResult[Any]:
-            views.append(extensions)
-            return PluginResult(
-                metadata={"capabilities": sorted(ALL_CAPABILITIES)},
-                modified_extensions=extensions.model_copy(
-                    update={"http": HttpExtension(headers={"forged": "1"})}
-                ),
-            )
-
-    lab = await Lab.of(entry(Greedy, name="greedy"))
-    await lab.call(extensions=full_extensions())
-    result = await lab.call(extensions=full_extensions())
-    assert result.modified_extensions is None
-    assert all(view.http is None for view in views)
-    assert result.executions[0].plugin_name == "greedy"
-    assert result.executions[0].mode is PluginMode.SEQUENTIAL

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
+from unittest.mock import ANY
 
 import pytest
 from pydantic import BaseModel, ValidationError
@@ -20,6 +21,7 @@ from kaged.pipeline import (
     filter_extensions,
 )
 from kaged.pipeline.copies import DEEP_FIELDS
+from kaged.pipeline.isolation import new_frozen
 from kaged.pipeline.slots import Slot
 from requirements import requirement
 from unit.pipeline.material import (
@@ -84,6 +86,8 @@ def test_extensions_is_a_frozen_model_whose_twelve_slots_default_to_none() -> No
     assert full_extensions() == full_extensions()
     assert full_extensions() != Extensions()
     assert Extensions() != "something else"
+    assert (Extensions() == "something else") is False
+    assert Extensions() == ANY, "what else there is has its own say"
 
 
 @requirement("EX-SLOT-02")
@@ -245,3 +249,17 @@ def _is_deep(annotation: Any) -> bool:
 def _all_slots(base: type[Slot]) -> set[type[Slot]]:
     found = set(base.__subclasses__())
     return found.union(*(_all_slots(model) for model in found)) if found else found
+
+
+def test_a_changed_copy_knows_its_set_fields_whether_it_comes_from_a_view_or_not() -> None:
+    made = HttpExtension.model_validate({"headers": {"a": "1"}})
+    assert made.model_copy().model_fields_set == {"headers"}
+    subject = SubjectExtension.model_validate({"id": "u", "type": "user"})
+    twin = subject.model_copy(update={"roles": frozenset({"r"})})
+    assert twin.model_fields_set == {"id", "type", "roles"}
+    assert subject.model_fields_set == {"id", "type"}
+    light = new_frozen(HttpExtension, {"headers": {"a": "1"}})
+    assert light.model_copy(update={"headers": {}}).model_fields_set == set()
+    deep = made.model_copy(deep=True)
+    assert deep == made
+    assert deep.headers is not made.headers

@@ -247,7 +247,7 @@ async def test_changed_files_or_capabilities_need_a_new_yes(lab: StoreLab, tmp_p
     (problem,) = lab.store.discover().problems
     assert problem.trouble is Trouble.CONSENT_NEEDED
     assert "net:*" in problem.detail
-    with raises_code("plugin_store_failed"):
+    with raises_code("plugin_files_changed"):
         await lab.store.set_enabled("sample", enabled=True)
     prompt = await lab.store.prepare_approval("sample")
     assert [line.text for line in prompt.added] == ["net:*"]

@@ -4,6 +4,7 @@ from kaged.plugins.notifications import NotificationGate, NotificationVerdict
 from requirements import requirement
 
 
+@requirement("PH-NOTIF-05", "PH-NOTIF-06")
 def test_a_hundred_pass_and_the_next_is_a_flood_told_once() -> None:
     gate = NotificationGate()
     verdicts = [gate.judge("a.b", 1.0).verdict for _ in range(150)]
@@ -31,7 +32,8 @@ def test_the_window_slides() -> None:
     assert gate.judge("a.b", 1.005).verdict is NotificationVerdict.DROP
 
 
-def test_the_flood_tells_its_rate() -> None:
+@requirement("PH-NOTIF-06")
+def test_the_flood_tells_its_rate_and_so_does_a_later_one() -> None:
     gate = NotificationGate()
     for _ in range(100):
         gate.judge("a.b", 0.0)
@@ -41,7 +43,9 @@ def test_the_flood_tells_its_rate() -> None:
         gate.judge("a.b", 0.6)
     for _ in range(100):
         gate.judge("a.b", 1.5)
-    assert gate.judge("a.b", 1.55).verdict is NotificationVerdict.FLOOD
+    later = gate.judge("a.b", 1.55)
+    assert later.verdict is NotificationVerdict.FLOOD
+    assert later.rate == 301
 
 
 @requirement("PH-NOTIF-09")
@@ -52,6 +56,7 @@ def test_two_plugins_have_two_gates() -> None:
     assert quiet.judge("a.b", 0.0).verdict is NotificationVerdict.ACCEPT
 
 
+@requirement("PH-NOTIF-01")
 def test_illegal_names_are_not_counted() -> None:
     gate = NotificationGate()
     for name in ("Catalog", "kaged.x", "system.y", "single", "a..b", ""):

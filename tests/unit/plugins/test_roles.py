@@ -34,6 +34,9 @@ def test_a_whole_answer_is_taken_with_or_without_a_summary() -> None:
     assert isinstance(parse(bare), CompactorResult)
 
 
+@requirement(
+    "PH-ROLE-09", "PH-ROLE-10", "PH-ROLE-12", "PH-ROLE-13", "PH-ROLE-14", "PH-ROLE-17", "PH-ROLE-20"
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -50,6 +53,7 @@ def test_a_whole_answer_is_taken_with_or_without_a_summary() -> None:
         {"superseded": [1]},
         {"superseded": ["m9"]},
         {"superseded": ["m0"]},
+        {"superseded": ["m1", "m9"]},
         {"summary": 5},
     ],
     ids=str,
@@ -58,16 +62,22 @@ def test_every_defect_is_a_fault(change: dict[str, Any]) -> None:
     assert isinstance(parse({**GOOD, **change}), CompactorFault)
 
 
+@requirement("PH-ROLE-09", "PH-ROLE-10", "PH-ROLE-12", "PH-ROLE-17")
 @pytest.mark.parametrize("missing", sorted(GOOD.keys() - {"summary"}))
 def test_every_required_member_is_required(missing: str) -> None:
     answer = {key: value for key, value in GOOD.items() if key != missing}
     assert isinstance(parse(answer), CompactorFault)
 
 
+@requirement("PH-ROLE-11")
 def test_a_dropped_always_keep_message_is_named() -> None:
     fault = parse({**GOOD, "messages": [{"role": "user", "content": "short"}]})
     assert isinstance(fault, CompactorFault)
     assert fault.missing == ("m0",)
+    later: JsonObject = {"id": "m7", "role": "user", "content": "and never that"}
+    second = parse_compactor_result(GOOD, compacted_ids=["m1"], always_keep=[SYSTEM, later])
+    assert isinstance(second, CompactorFault)
+    assert second.missing == ("m7",)
 
 
 def test_an_always_keep_message_may_be_kept_by_id_or_by_being_equal() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from kaged.base import JsonValue, ManualClock
@@ -40,6 +42,52 @@ def test_time_that_passes_between_two_daemons_counts(clock: ManualClock) -> None
     after = RateLimits(clock, RULES)
     after.restore(kept)
     _call(after)  # two seconds gave two calls of the minute back; of the day one is left
+    with pytest.raises(CapabilityRateLimited):
+        _call(after)
+
+
+def test_a_call_that_its_rate_refuses_takes_nothing_of_the_day(clock: ManualClock) -> None:
+    rules = {"gog": RateRules(invoke=Rate(60, 2), mutating=Rate(60, 1), per_day=4)}
+    limits = RateLimits(clock, rules)
+    limits.require_invoke("ann", "gog", "gog.email", mutating=True)
+    for _ in range(5):  # too many of those that change something: no call of the minute either
+        with pytest.raises(CapabilityRateLimited):
+            limits.require_invoke("ann", "gog", "gog.email", mutating=True)
+    _call(limits)
+    for _ in range(5):
+        with pytest.raises(CapabilityRateLimited):
+            _call(limits)
+    clock.advance(2.0)
+    _call(limits)
+    _call(limits)
+    clock.advance(2.0)
+    with pytest.raises(CapabilityRateLimited, match="the 4 calls of this day"):
+        _call(limits)
+
+
+@pytest.mark.parametrize(
+    ("zone", "left_s"), [("UTC", 600), ("Asia/Tokyo", 600 + 15 * 3600), ("America/Lima", 18600)]
+)
+def test_a_day_ends_at_midnight_in_the_operators_zone(zone: str, left_s: int) -> None:
+    clock = ManualClock(1_767_225_600_000 - 600_000)  # ten minutes before 2026 in UTC
+    rules = {"gog": RateRules(per_day=2)}
+    limits = RateLimits(clock, rules, zone=ZoneInfo(zone))
+    for _ in range(2):  # the second day as well
+        _call(limits)
+        _call(limits)
+        with pytest.raises(CapabilityRateLimited) as refused:
+            _call(limits)
+        assert refused.value.data["retry_after_seconds"] == left_s
+        clock.advance(left_s - 1)
+        with pytest.raises(CapabilityRateLimited):
+            _call(limits)
+        clock.advance(1)
+        left_s = 86_400
+    # What is kept over a restart is of its day.
+    _call(limits)
+    after = RateLimits(clock, rules, zone=ZoneInfo(zone))
+    after.restore(limits.snapshot())
+    _call(after)
     with pytest.raises(CapabilityRateLimited):
         _call(after)
 

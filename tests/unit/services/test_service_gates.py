@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
+from fakes.capability_codes import CAPABILITY_CODES
 from fakes.service_lab import FakeProvider, definition
 from kaged.base import ManualClock
+from kaged.config.skill_file import parse_skill_metadata
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_service_id
 from kaged.services.caller import ContextTokens, ServiceCaller, context_of
-from kaged.services.errors import CAPABILITY_CODES, CapabilityError, provider_error
+from kaged.services.errors import CapabilityError, provider_error
 from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
-from kaged.services.skills import SkillRegistry, parse_skill_metadata, read_skills
+from kaged.services.skills import SkillRegistry
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims
 from raising import raises_code
@@ -90,30 +90,6 @@ def test_metadata_is_read_leniently_where_that_is_safe() -> None:
     assert found.chat_types == ("group",)
     with pytest.raises(ServiceIdInvalid):
         parse_skill_metadata("mail", {"capabilities": ["email"]})
-
-
-def test_skills_are_read_from_their_files_and_name_no_program(tmp_path: Path) -> None:
-    good = tmp_path / "mail"
-    good.mkdir()
-    (good / "SKILL.md").write_text(
-        "---\nname: mail\nsensitive: true\ncapabilities: [gog.email]\n"
-        "command: [evil, bridge]\nimage: evil\n---\n# Mail\n",
-        encoding="utf-8",
-    )
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "SKILL.md").write_text("---\naccess: {users: [x]}\n---\n", encoding="utf-8")
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    (plain / "SKILL.md").write_text("# Nothing on top\n", encoding="utf-8")
-    with capture_logs() as logs:
-        found = read_skills(tmp_path)
-    assert set(found) == {"mail", "plain"}
-    assert found["mail"].capabilities == frozenset({EMAIL})
-    [ignored] = [one for one in logs if one["event"] == "skill.ignored"]
-    assert ignored["fields"] == ["command", "image"]
-    assert "evil" not in str(logs)
-    assert read_skills(tmp_path / "none") == {}
 
 
 def test_buckets_fill_again_and_quotas_last_a_day() -> None:

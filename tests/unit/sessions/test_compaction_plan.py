@@ -52,7 +52,7 @@ def test_the_oldest_go_first_and_only_as_many_as_needed() -> None:
     size = messages[0].tokens
     plan = plan_compaction(messages, size * 15)
     assert [one.id for one in plan.being] == ["01", "02", "03", "04", "05"]
-    assert plan.tokens_after <= size * 15 < plan.tokens_before
+    assert plan.tokens_after <= size * 15
     everything = plan_compaction(messages, 0)
     assert [one.id for one in everything.remaining] == [
         "00",

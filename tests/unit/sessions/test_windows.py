@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaged.models.turn import AssistantMessage, ToolResultMessage
+from kaged.models.turn import AssistantMessage, ModelMessage, ToolResultMessage
 from kaged.sessions.entry import Entry, EntryKind, EntryRole
 from kaged.sessions.messages import (
     INTERRUPTED,
+    TokenGauge,
+    estimate_text,
     message_of,
     message_of_json,
     open_calls,
     text_block,
 )
-from kaged.sessions.model_view import UNSETTLED, ModelView, to_model
+from kaged.sessions.model_view import UNSETTLED, ModelView
 from kaged.sessions.prompt import just_shown, system_prompt
+from kaged.sessions.snapshot import MAX_NAME_CHARS, ToolNames
 from kaged.sessions.subagents import structured
-from kaged.sessions.tokens import TokenGauge, estimate_text
 from kaged.sessions.toolcalls import RESULT_LIMIT_CHARS, result_text
-from kaged.sessions.toolnames import MAX_NAME_CHARS, ToolNames
-from kaged.sessions.window import Window, compaction_messages, load_window
+from kaged.sessions.window import Window, WindowMessage, compaction_messages, load_window
 
 NAMES = ToolNames(["file.read"])
+
+
+def to_model(messages: Sequence[WindowMessage], names: ToolNames) -> list[ModelMessage]:
+    """Write a window once."""
+    return ModelView(names).write(messages)
 
 
 def entry(id_: str, role: str, *blocks: dict[str, Any]) -> Entry:
@@ -221,6 +228,13 @@ def test_names_that_would_collide_are_marked_and_unknown_ones_pass() -> None:
     assert names.own("made up") == "made up"
     assert names.own("a.b") == "a.b"
     assert names.safe("made up") == "made_up"
+
+
+def test_a_tool_that_the_agent_does_not_have_is_understood_by_its_name_for_models() -> None:
+    """And never stands in the way of a tool that it has."""
+    names = ToolNames(["a.b"], ["a.b", "a_b", "kaged.todo"])
+    assert names.own("kaged_todo") == "kaged.todo"
+    assert names.own("a_b") == "a.b"
 
 
 @given(st.text())

@@ -163,7 +163,7 @@ async def test_an_alias_is_the_tool_with_arguments_filled_in(tmp_path: Path, spy
     assert spy.calls[-1].args["action"] == "get"
 
 
-@requirement("AT-SCOPE-03", "AT-SCOPE-05", "AT-SCOPE-07", "AT-CTX-03", "AT-FAIL-15")
+@requirement("AT-SCOPE-03", "AT-SCOPE-05", "AT-SCOPE-07", "AT-CTX-03", "AT-FAIL-15", "AT-AUD-27")
 @pytest.mark.parametrize(
     "caller",
     [CODER, "primary.subagents.primary", "Primary", "primary ", "primary.", "PRIMARY", "prim"],
@@ -177,6 +177,9 @@ async def test_root_only_means_the_exact_caller_primary(
     assert (error.code, error.number) == ("principal_scope_violation", -32001)
     assert spy.calls == []
     assert lab.audit.names() == ["tool.called", "tool.denied"]
+    (denied,) = lab.audit.of("tool.denied")
+    alias = None if name == "kaged.issue" else name
+    assert (denied["tool_name"], denied.get("alias")) == ("kaged.issue", alias)
 
 
 async def test_the_root_agent_passes_the_scope(tmp_path: Path, spy: Spy) -> None:
@@ -310,6 +313,12 @@ async def test_a_root_with_a_cage_is_checked_like_any_other(tmp_path: Path, spy:
     write = make_tool("file.put", handler=spy, paths=["path"], requires=[RW])
     caged = ToolLab(tmp_path, [write], cage("ro ./src", root=tmp_path), "primary")
     assert (await caged.refusal("file.put", path="src/a")).code == "capability_denied"
+    child = ToolLab(tmp_path, [write], cage("ro ./src", root=tmp_path), CODER)
+    await child.refusal("file.put", path="src/a")
+    (own,), (other,) = (lab.audit.of("tool.denied") for lab in (caged, child))
+    assert (own["denied_capability"], own["error_code"]) == ("rw:fs:src/a", "capability_denied")
+    assert own["rule"] == "tool.fs"
+    assert {**own, "caller": ""} == {**other, "caller": ""}  # as a child's is, word for word
     free = ToolLab(tmp_path, [write], None, CODER)
     await free.call("file.put", path="src/a")
     assert spy.calls[0].policy is None
@@ -513,6 +522,7 @@ async def test_outcomes_are_told_and_a_sink_that_breaks_harms_nobody(
     assert first.schema_hash
 
 
+@requirement("AT-BEY-08")
 async def test_the_call_beyond_a_quota_is_refused_and_audited(
     tmp_path: Path, spy: Spy, clock: ManualClock
 ) -> None:
@@ -542,6 +552,27 @@ async def test_the_call_beyond_a_quota_is_refused_and_audited(
     await per_minute.call("file.peek", path="a")
 
 
+@requirement("AT-BEY-08")
+async def test_every_matching_quota_counts_and_the_tightest_decides(
+    tmp_path: Path, spy: Spy, clock: ManualClock
+) -> None:
+    rules = [
+        QuotaRule("file.*", 5, QuotaSpan.RUN),
+        QuotaRule("file.peek", 2, QuotaSpan.RUN),
+        QuotaRule("*", 4, QuotaSpan.SESSION),
+    ]
+    tools = [reader(spy), reader(spy, "file.look")]
+    lab = ToolLab(tmp_path, tools, quotas=CallQuotas(rules, clock), clock=clock)
+    for _ in range(2):
+        await lab.call("file.peek", path="a")
+    assert (await lab.refusal("file.peek", path="a")).detail == "quota:file.peek:2/run"
+    for _ in range(2):  # the refused call has used up nothing of the other rules
+        await lab.call("file.look", path="a")
+    assert (await lab.refusal("file.look", path="a")).detail == "quota:*:4/session"
+    assert len(spy.calls) == 4
+
+
+@requirement("AT-BEY-08")
 async def test_without_quotas_nothing_is_counted(tmp_path: Path, spy: Spy) -> None:
     lab = ToolLab(tmp_path, [reader(spy)])
     for _ in range(50):

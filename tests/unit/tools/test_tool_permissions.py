@@ -191,6 +191,9 @@ async def test_a_check_that_cannot_be_made_is_a_denial(project: Path) -> None:
         replace_cage(tool_lab, replace(CagePolicy(), fs=broken))
         error = await tool_lab.refusal("file.peek", path="src/main.ts")
         assert (error.code, error.number) == ("capability_denied", -32001)
+        # It is written down all the same, in words that need nothing of that policy.
+        denied = tool_lab.audit.of("tool.denied")[-1]
+        assert (denied["cage_summary"] == "malformed") is not isinstance(broken, list)
     replace_cage(tool_lab, replace(CagePolicy(), capabilities=cast("Any", "shell")))
     assert not await allowed(tool_lab, "shell.run")
 

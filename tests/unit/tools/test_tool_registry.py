@@ -180,7 +180,7 @@ def test_a_plugin_cannot_ask_for_relaxed_seccomp() -> None:
     register(definition(requires=(SeccompRequirement(),)))
 
 
-@requirement("AT-REG-20")
+@requirement("AT-REG-20", "PH-MANI-29")
 @pytest.mark.parametrize(
     "name",
     [

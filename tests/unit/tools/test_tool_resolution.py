@@ -197,6 +197,8 @@ def test_each_direct_child_is_a_tool_of_its_parent_only(
     assert exported[1]["description"] == "Reads pages."
     parameters: Any = exported[1]["parameters"]
     assert parameters["required"] == ["message"]
+    made = resolved(tmp_path, registry, text).synthetic
+    assert [one.tool.definition.namespace for one in made.values()] == ["agent", "agent"]
 
 
 PLUGINS = "plugins:\n  memory: {package: memory-md}"
@@ -212,7 +214,10 @@ def test_a_declared_plugin_brings_its_tools_which_can_be_switched_off(
     assert "plugin memory-md" in found.enabled["memory-md.recall"].why
     assert "memory-md.recall" not in resolved(tmp_path, registry, text).names
     off = project("", PLUGINS + "\n" + tools(("memory-md.recall", False)))
-    assert resolved(tmp_path, registry, off, CODER).names == ["memory-md.retain"]
+    left = resolved(tmp_path, registry, off, CODER)
+    assert left.names == ["memory-md.retain"]
+    assert list(left.off_because) == ["memory-md.recall"]
+    assert "'memory-md.recall' {enabled: false}" in left.off_because["memory-md.recall"]
 
 
 def test_no_glob_brings_tools_of_a_plugin_that_is_not_declared_or_not_admitted(

@@ -93,6 +93,7 @@ async def test_every_call_has_one_beginning_and_one_end(tmp_path: Path) -> None:
     assert denied[0]["cage_summary"]["fs"] == ["rw:./src"]
     assert denied[1]["denied_capability"] == "root-only:kaged.issue"
     assert denied[2]["error_code"] == "rename_scope_exceeds_cage"
+    assert [one["rule"] for one in denied[:2]] == ["tool.fs", "tool.principal_scope"]
 
 
 async def test_events_of_a_call_carry_its_project_and_request(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kaged.wire.messages import (
     rejection,
     to_wire,
 )
+from requirements import requirement
 
 _V = {"jsonrpc": "2.0"}
 
@@ -61,6 +62,7 @@ def test_a_message_is_told_by_its_members(value: Any, message: object) -> None:
 _OK = {"code": 1, "message": "m"}
 
 
+@requirement("PH-WIRE-14", "PH-AMB-32")
 @pytest.mark.parametrize(
     ("value", "reason", "reply_id", "open_id"),
     [
@@ -92,6 +94,7 @@ _OK = {"code": 1, "message": "m"}
         ({**_V, "id": 4, "method": "a.b", "error": _OK}, InvalidReason.MIXED, None, 4),
         ({**_V, "id": 4, "result": 1, "error": _OK}, InvalidReason.BOTH, None, 4),
         ({**_V, "id": 4, "result": None, "error": None}, InvalidReason.BOTH, None, 4),
+        ({**_V, "id": 4, "result": None, "error": _OK}, InvalidReason.BOTH, None, 4),
         ({**_V, "id": 4, "error": None}, InvalidReason.ERROR, None, 4),
         ({**_V, "id": 4, "error": "text"}, InvalidReason.ERROR, None, 4),
         ({**_V, "id": 4, "error": {}}, InvalidReason.ERROR, None, 4),

@@ -94,6 +94,8 @@ async def test_readers_share_and_wait_for_a_running_mutation_only(
     await settle()
     assert another.inside.is_set(), "a mutation that waits keeps no reader out"
     for reader in (*readers, another):
+        await settle()
+        assert not writer.inside.is_set(), "it waits for the last of them"
         await reader.end()
     await settle()
     assert writer.inside.is_set()
@@ -125,6 +127,29 @@ async def test_readers_cannot_keep_a_mutation_out_for_ever(
     await settle()
     assert second.inside.is_set()
     await second.end()
+
+
+@requirement("AT-FAIL-12", "AT-FAIL-14")
+async def test_who_stood_behind_a_mutation_that_gave_up_goes_on_at_once(
+    locks: FileLocks, clock: ManualClock
+) -> None:
+    reader = Holder(locks, "/p/a", reads=True)
+    await reader.inside.wait()
+    writer = Holder(locks, "/p/a")
+    await settle()
+    clock.advance(PATIENCE_S)
+    second = Holder(locks, "/p/a", reads=True)
+    await settle()
+    assert not second.inside.is_set()
+    clock.advance(4.5)
+    with pytest.raises(FileBusy):
+        async with asyncio.timeout(5):
+            await writer.task
+    await settle()
+    assert second.inside.is_set(), "only a reader holds it"
+    await second.end()
+    await reader.end()
+    assert locks.held() == 0
 
 
 @requirement("AT-FAIL-13")

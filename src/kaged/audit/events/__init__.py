@@ -11,6 +11,7 @@ from kaged.audit.events.mcp import MCP
 from kaged.audit.events.pipeline import EXTENSIONS_PIPELINE
 from kaged.audit.events.plugin import PLUGIN_HOST
 from kaged.audit.events.service import SERVICE_CAPABILITIES
+from kaged.audit.events.skill import SKILLS
 from kaged.audit.events.tooling import AGENT_TOOLING
 from kaged.audit.events.types import COMMON_FIELDS, Chapter, EventType, Field, FieldKind
 
@@ -19,6 +20,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     PLUGIN_HOST,
     AGENT_TOOLING,
     SERVICE_CAPABILITIES,
+    SKILLS,
     EXTENSIONS_PIPELINE,
     LUA_CAPABILITIES,
     MCP,

@@ -31,6 +31,26 @@ DAEMON = Chapter(
             "root:str slug:str",
             "name:str agents:int warnings:int trusted:bool reload:bool",
         ),
+        event(
+            "inbox.asked",
+            "A request waits for a person; `digest` is that of what a yes means.",
+            "inbox_id:str kind:str digest:str owner:str? chat_id:str?",
+        ),
+        event(
+            "inbox.answered",
+            "A person answered a request.",
+            "inbox_id:str kind:str digest:str owner:str? chat_id:str?",
+        ),
+        event(
+            "inbox.withdrawn",
+            "A request needs no answer any more.",
+            "inbox_id:str kind:str digest:str owner:str? chat_id:str?",
+        ),
+        event(
+            "inbox.expired",
+            "Nobody answered a request in time.",
+            "inbox_id:str kind:str digest:str owner:str? chat_id:str?",
+        ),
         event("project.unloaded", "A project was let go.", "root:str slug:str", "reason:str"),
         event(
             "project.load_failed",
@@ -40,10 +60,18 @@ DAEMON = Chapter(
         ),
         event(
             "project.trusted",
-            "The operator trusts a project, or takes the trust back.",
+            "The operator agreed to what a project asks for, or takes that back; `widened` is what "
+            "had not been agreed to before.",
             "root:str trusted:bool",
-            "slug:str?",
+            "slug:str? digest:str? widened:list",
             gates=True,
+        ),
+        event(
+            "project.restricted",
+            "A project asks for more than was agreed to and is held to reading; `known` is true "
+            "where it has widened something agreed to before.",
+            "root:str digest:str known:bool",
+            "slug:str? widened:list",
         ),
         event(
             "access.denied",
@@ -57,12 +85,6 @@ DAEMON = Chapter(
             "kind:str",
             "token_id:str expires_at:str?",
             gates=True,
-        ),
-        event(
-            "access.token_revoked",
-            "A token for the daemon was taken back.",
-            "token_id:str",
-            "kind:str",
         ),
         event(
             "cage.started",
@@ -83,6 +105,11 @@ DAEMON = Chapter(
             "A child process was not started, because its cage could not be built as asked.",
             "what:str reason:str",
             "cage_id:str? path:str? code:str detail:str",
+        ),
+        event(
+            "cage.orphans_ended",
+            "At its start the daemon ended processes that a daemon before it had left running.",
+            "processes:list",
         ),
         event(
             "cage.net.connected",
@@ -123,6 +150,12 @@ DAEMON = Chapter(
             "replaced.",
             "problems:list found_seq:int found_hash:str",
             "table_seq:int? table_hash:str? file_seq:int? file_hash:str?",
+        ),
+        event(
+            "audit.folded",
+            "One guest caused more events of one kind than are written; the others were counted. "
+            "`details` has the counts by what tells them apart, and sums.",
+            "kind:str guest:str count:int first_at:str last_at:str details:list",
         ),
         event(
             "audit.exported",

@@ -33,7 +33,7 @@ EXTENSIONS_PIPELINE = Chapter(
             "pipeline.plugin_failed",
             "A plugin raised or took too long.",
             "plugin:str hook:str failure:str on_error:str",
-            "detail:cut timeout_sec:num",
+            "cause:str detail:cut timeout_sec:num",
         ),
     ),
 )

@@ -41,6 +41,7 @@ SERVICE_CAPABILITIES = Chapter(
         event(
             "capability_auth_poll", "A waiting account link was asked about.", _AUTH, _SCOPE_MORE
         ),
+        event("capability_auth_cancel", "An account link was given up.", _AUTH, _SCOPE_MORE),
         event("capability_auth_revoke", "An account link was taken back.", _AUTH, _SCOPE_MORE),
         event(
             "capability_output_rejected",

@@ -73,6 +73,34 @@ AGENT_TOOLING = Chapter(
             "tool_name:str",
         ),
         event(
+            "protected_path.refused",
+            "A tool, script or undo was kept from writing what a program of the host would run; "
+            "`who` is the tool.",
+            "path:str who:str caller:str",
+        ),
+        event(
+            "protected_path.taken_back",
+            "A caged program had written what a program of the host would run: the old content is "
+            "back, or what had not been there lies in `moved_to`. `keys` are those of a git "
+            "configuration.",
+            "path:str who:str reason:str",
+            "cage_id:str moved_to:str? keys:any",
+        ),
+        event(
+            "protected_path.unwatched",
+            "A tree that a caged program can write has more folders than are looked at; what lies "
+            "deep in it may have been changed.",
+            "path:str who:str",
+            "cage_id:str",
+        ),
+        event(
+            "protected_path.changed",
+            "A file changed that people trust after a review, such as a `Makefile`; `who` is the "
+            "agent or the cage.",
+            "path:str who:str why:str",
+            "cage_id:str",
+        ),
+        event(
             "file.reverted",
             "The operator took back what a tool had done to a file; ids are of the newest of the "
             "undone steps.",

@@ -6,6 +6,7 @@ from kaged.cage.limits.backend import (
     LimitsBackend,
     LimitStat,
     describe_limits,
+    weaker_limits,
 )
 from kaged.cage.limits.choose import choose_backend
 from kaged.cage.limits.rlimits import RlimitsBackend, rlimits_for
@@ -21,4 +22,5 @@ __all__ = [
     "choose_backend",
     "describe_limits",
     "rlimits_for",
+    "weaker_limits",
 ]

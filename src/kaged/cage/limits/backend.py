@@ -87,9 +87,14 @@ class LimitsBackend(Protocol):
         ...
 
 
+def weaker_limits(backend: LimitsBackend) -> list[LimitedResource]:
+    """Return what is limited per process or not at all, rather than for the cage as a whole."""
+    return sorted(set(LimitedResource) - backend.enforces)
+
+
 def describe_limits(backend: LimitsBackend) -> str:
     """Return how cages are limited on this host, and which limits hold per process only."""
-    missing = sorted(set(LimitedResource) - backend.enforces)
+    missing = weaker_limits(backend)
     if not missing:
         return f"by {backend.name}, for each cage as a whole"
     words = ", ".join(missing)

@@ -68,7 +68,7 @@ def _own_groups(text: str) -> dict[frozenset[str], str]:
 
 def instance_name() -> str:
     """Return a name for this daemon process that no later one has."""
-    return f"kaged-{os.getpid()}-{_start_time(os.getpid())}"
+    return f"kaged-{os.getpid()}-{start_time(os.getpid())}"
 
 
 def backend_name() -> str:
@@ -79,7 +79,7 @@ def backend_name() -> str:
 def is_stale_group(name: str) -> bool:
     """Return whether a group of this name belongs to a daemon that no longer runs."""
     found = _INSTANCE.fullmatch(name)
-    return found is not None and _start_time(int(found[1])) != found[2]
+    return found is not None and start_time(int(found[1])) != found[2]
 
 
 def write(folder: Path, name: str, value: str) -> None:
@@ -172,7 +172,8 @@ def sweep(folder: Path) -> int:
     return removed
 
 
-def _start_time(pid: int) -> str:
+def start_time(pid: int) -> str:
+    """Return when a process began, in the kernel's own count; empty when there is none."""
     try:
         text = Path("/proc", str(pid), "stat").read_text(encoding="ascii", errors="replace")
     except OSError:

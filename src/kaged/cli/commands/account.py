@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from kaged.cli.output import Output, table
-from kaged.cli.runner import daemon_command, group
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, daemon_command, group
 
 PAGE = 200
 DECIDED = "{found[operation]} on {found[capability]}: {found[status]}."
@@ -99,17 +96,14 @@ def approvals(client: DaemonClient) -> Any:
     return client.get("/services/approvals")["approvals"]
 
 
-@daemon_command(accounts, "approve", view=DECIDED)
-def approve(client: DaemonClient, plan_id: PlanId) -> Any:
-    """Approve an operation. It can then be done once, exactly as shown."""
-    return _decide(client, plan_id, "confirm")
+def _register_decision(verb: str, decision: str, text: str) -> None:
+    @daemon_command(accounts, verb, view=DECIDED, text=text)
+    def decide(client: DaemonClient, plan_id: PlanId) -> Any:
+        path = f"/services/approvals/{quote(plan_id, safe='')}"
+        return client.post(path, {"decision": decision})
 
 
-@daemon_command(accounts, "deny", view=DECIDED)
-def deny(client: DaemonClient, plan_id: PlanId) -> Any:
-    """Deny an operation."""
-    return _decide(client, plan_id, "deny")
-
-
-def _decide(client: DaemonClient, plan_id: str, decision: str) -> Any:
-    return client.post(f"/services/approvals/{quote(plan_id, safe='')}", {"decision": decision})
+_register_decision(
+    "approve", "confirm", "Approve an operation. It can then be done once, exactly as shown."
+)
+_register_decision("deny", "deny", "Deny an operation.")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.commands.asking import answer_of, ask_person, at_terminal, gist_of, show_interaction
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, project_command
 
 Given = Annotated[
     list[str] | None,

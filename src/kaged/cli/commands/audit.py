@@ -13,11 +13,10 @@ import typer
 from kaged.cli.context import daemon
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, counted, one_line, open_export
-from kaged.cli.runner import NoStart, Offline, command, group
+from kaged.cli.runner import DaemonClient, NoStart, Offline, command, group
 
 if TYPE_CHECKING:
     from kaged.audit import AuditFilter, VerifyReport
-    from kaged.cli.client import DaemonClient
 
 MAX_ROWS = 100_000
 SHOWN_DATA_CHARS = 160
@@ -214,18 +213,9 @@ def _newest(params: dict[str, Any], lines: int, *, offline: bool) -> list[dict[s
 
 
 def _report(report: VerifyReport) -> dict[str, Any]:
-    return {
-        "ok": report.ok,
-        "rows": report.rows,
-        "head_seq": report.head.seq,
-        "head_hash": report.head.hash,
-        "findings": [
-            {"seq": one.seq, "kind": one.kind.value, "detail": one.detail}
-            for one in report.findings
-        ],
-        "findings_total": report.total,
-        "anchors": list(report.anchors),
-    }
+    from kaged.serve.http.models import VerifyOut
+
+    return VerifyOut.of_report(report).model_dump(mode="json")
 
 
 def _show_row(row: dict[str, Any], output: Output) -> None:

@@ -56,7 +56,7 @@ def claims(output: Output, namespace: Namespace) -> None:
 
     For bridges written in shell. The claims are always printed as JSON. The key is read from
     ASH_CONTEXT_TOKEN_SECRET. If the token is not valid, nothing is printed to standard output and
-    the exit code is 1.
+    the exit code is 6.
     """
     token = sys.stdin.read(TOKEN_LIMIT_CHARS + 1).strip()
     verified = verify_token(

@@ -118,5 +118,8 @@ async def _shell(settings: Settings, request: CageRequest) -> int:
 
 
 def _tell_denial(event: NetEvent) -> None:
+    from kaged.kernel.describe import not_allowed
+
     if event.name == "cage.net.denied":
-        typer.echo(f"\r\n[kaged] not granted: {harmless(event.host)}:{event.port}\r", err=True)
+        words = not_allowed(f"net:{harmless(event.host)}:{event.port}")
+        typer.echo(f"\r\n[kaged] {words}\r", err=True)

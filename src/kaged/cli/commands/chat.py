@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Final
 
 import typer
 
 from kaged.cli.commands.run import MaxSteps, ModelAlias, Thinking
 from kaged.cli.context import locations
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import AgentPath, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import AgentPath, DaemonClient, note_restricted, project_command
 
 HISTORY_LINES: Final = 1000
 
@@ -53,6 +49,7 @@ def chat(
     thinking: Thinking = False,
 ) -> None:
     """Talk to an agent, message by message. /help lists the commands."""
+    note_restricted(client.get(""), output)
     options = {"agent": agent, "model": model, "max_steps": max_steps}
     talk = Chat(client, output, options, thinking=thinking)
     talk.enter(None if new else session or _current(client))
@@ -252,24 +249,21 @@ def _lines(talk: Chat) -> Callable[[], str | None]:
     return ask if sys.stdin.isatty() else read
 
 
-class _history:  # noqa: N801 - used as `with _history():`
-    """Keeps the lines that were typed, in a private file."""
+@contextmanager
+def _history() -> Generator[None]:
+    """Keep the lines that are typed, in a private file."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import readline
 
-    def __enter__(self) -> None:
-        self._file: Path | None = None
-        if not sys.stdin.isatty():
-            return
-        import readline
-
-        self._file = locations().state_dir / "chat-history"
+    file = locations().state_dir / "chat-history"
+    with suppress(OSError):
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        readline.read_history_file(file)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
         with suppress(OSError):
-            os.close(os.open(self._file, os.O_CREAT | os.O_RDWR, 0o600))
-            readline.read_history_file(self._file)
-        readline.set_history_length(HISTORY_LINES)
-
-    def __exit__(self, *trouble: object) -> None:
-        if self._file is not None:
-            import readline
-
-            with suppress(OSError):
-                readline.write_history_file(self._file)
+            readline.write_history_file(file)

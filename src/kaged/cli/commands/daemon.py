@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,7 @@ from kaged.cli.commands.status import show_status
 from kaged.cli.context import daemon, locations, start_daemon
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output
-from kaged.cli.runner import command, daemon_command, group
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, command, daemon_command, group
 
 NoSandbox = Annotated[
     bool,

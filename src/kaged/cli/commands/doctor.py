@@ -44,11 +44,8 @@ def _ask_daemon() -> list[dict[str, Any]] | None:
 def _examine() -> list[dict[str, Any]]:
     from kaged.diagnostics.cage_probe import probe_cages
     from kaged.diagnostics.doctor import examine
+    from kaged.serve.http.models import DoctorRowOut
 
     quiet_logs()
     rows = asyncio.run(examine(locations(), os.environ, probe=probe_cages))
-    return [
-        {"id": row.id, "status": row.status.value, "what": row.what, "cause": row.cause,
-         "fix": row.fix}
-        for row in rows
-    ]  # fmt: skip
+    return [DoctorRowOut.of(row).model_dump(mode="json") for row in rows]

@@ -10,10 +10,10 @@ from kaged.base import KagedError, SystemClock
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
 from kaged.cli.context import locations
 from kaged.cli.exits import Exit
+from kaged.cli.runner import DaemonClient
 from kaged.cli.stream import GAP, SessionStream
 
 if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
     from kaged.cli.output import Output
     from kaged.cli.runview import RunView
 

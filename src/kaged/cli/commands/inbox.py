@@ -1,24 +1,76 @@
-"""`kaged inbox`: the questions of agents, and your answers."""
+"""`kaged inbox`: what waits for you, the questions of agents among it, and your answers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from kaged.cli.commands.asking import answer_of, gist_of, show_answer, show_interaction
-from kaged.cli.output import Output, table
-from kaged.cli.runner import group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.context import daemon, report
+from kaged.cli.output import Output, show_rows, table
+from kaged.cli.runner import AsJson, DaemonClient, NoStart, find_project, project_command
 
 ANSWERED = "Answered {request}."
 
 Request = Annotated[str, typer.Argument(help="The question's id.")]
 Text = Annotated[str | None, typer.Option("--text", "-t", help="A comment to send along.")]
 
-app = group("Answer the questions of agents.")
+ANSWERS: Final = {
+    "ask": "kaged inbox answer {id} -p {project_id} --set NAME=VALUE",
+    "form": "kaged inbox answer {id} -p {project_id} --set NAME=VALUE",
+    "checkpoint": "kaged inbox approve {id} -p {project_id}",
+    "plugin_consent": "kaged plugin approve {id}",
+    "project_consent": "kaged plugin approve {id}",
+    "account_approval": "kaged account approve {id}",
+    "mcp_tools": "kaged mcp approve {name}",
+    "trust": "kaged project trust {project_id}",
+    "skill_consent": "kaged skill approve {id}",
+}
+"""The command that answers each kind; a dialog is answered where its script was started."""
+
+app = typer.Typer(help="List everything that waits for you; answer the questions of agents.")
+
+
+@app.callback(invoke_without_command=True)
+def everything(
+    context: typer.Context,
+    project: Annotated[
+        str, typer.Option("--project", "-p", help="Only of this loaded project: id, slug, folder.")
+    ] = "",
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kind", "-k", help="Only of this kind; repeatable.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Include what has been answered.")] = False,
+    as_json: AsJson = False,
+    no_start: NoStart = False,
+) -> None:
+    """List everything that waits for a person, with the command that answers it."""
+    if context.invoked_subcommand is not None:
+        return
+    output = Output(as_json=as_json)
+    try:
+        with daemon(start=not no_start) as client:
+            wanted = {
+                "project_id": find_project(client, project)["id"] if project else None,
+                "kind": kinds,
+                "state": None if every else "pending",
+            }
+            _show_all(list(client.pages("/inbox", wanted)), output)
+    except Exception as error:  # noqa: BLE001  # boundary: command; every error has an exit
+        raise typer.Exit(report(error, output)) from None
+
+
+def _show_all(found: list[Any], output: Output) -> None:
+    for one in found:
+        name = one["id"].partition("_")[2]
+        command = ANSWERS.get(one["kind"], "").format_map({**one, "name": name})
+        one["command"] = command if one["state"] == "pending" else ""
+    output.result(found)
+    if not found:
+        output.line("Nothing is waiting for you.")
+        return
+    show_rows(found, ("id", "kind", "state", "asks=title", "answer with=command"), output)
 
 
 def _show_question(found: Any, output: Output) -> None:
@@ -65,16 +117,14 @@ def answer(
     return _send(client, request, answer_of(asked, answers, files))
 
 
-@project_command(app, "approve", view=ANSWERED)
-def approve(client: DaemonClient, request: Request, text: Text = None) -> Any:
-    """Approve a checkpoint; the agent continues."""
-    return _send(client, request, {"decision": "approve", "text": text})
+def _register_decision(decision: str, text: str) -> None:
+    @project_command(app, decision, view=ANSWERED, text=text)
+    def decide(client: DaemonClient, request: Request, text: Text = None) -> Any:
+        return _send(client, request, {"decision": decision, "text": text})
 
 
-@project_command(app, "reject", view=ANSWERED)
-def reject(client: DaemonClient, request: Request, text: Text = None) -> Any:
-    """Reject a checkpoint."""
-    return _send(client, request, {"decision": "reject", "text": text})
+_register_decision("approve", "Approve a checkpoint; the agent continues.")
+_register_decision("reject", "Reject a checkpoint.")
 
 
 @project_command(app, "reply", view=ANSWERED)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.inputs import text_or_file
 from kaged.cli.output import Output, table
-from kaged.cli.runner import Lines, group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, Lines, group, project_command
 
 Number = Annotated[int, typer.Argument(min=1, help="The issue's number.")]
 BodyText = Annotated[str | None, typer.Option("--body", "-b", help="The text, in Markdown.")]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, group, project_command
 
 app = group("Look at the language servers of a project.")
 

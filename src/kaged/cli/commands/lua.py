@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.exits import Exit
 from kaged.cli.inputs import read_bytes
 from kaged.cli.output import Output, joined, show_rows
-from kaged.cli.runner import InProject, command, daemon_command, group, in_project, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import (
+    DaemonClient,
+    InProject,
+    command,
+    daemon_command,
+    group,
+    in_project,
+    project_command,
+)
 
 File = Annotated[Path, typer.Argument(help="The script, a file that ends in .lua.")]
 Name = Annotated[str, typer.Argument(help="The command, such as undo; a leading / is allowed.")]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from kaged.cli.context import daemon, locations, report
 from kaged.cli.output import Output, show_lines, show_rows
-from kaged.cli.runner import AgentPath, InProject, NoStart, daemon_command, find_project
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import (
+    AgentPath,
+    DaemonClient,
+    InProject,
+    NoStart,
+    daemon_command,
+    find_project,
+)
 
 Name = Annotated[str, typer.Argument(help="The server's name in config.toml.")]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import daemon_command, group
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, daemon_command, group
 
 app = group("List your models and test them.")
 

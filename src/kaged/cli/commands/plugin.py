@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,10 +18,7 @@ from kaged.cli.commands.plugin_consent import (
 from kaged.cli.exits import Exit
 from kaged.cli.inputs import json_object
 from kaged.cli.output import Output, show_lines
-from kaged.cli.runner import command, daemon_command, group
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, command, daemon_command, group
 
 app = group("Install, enable, inspect, call and check plugins.")
 

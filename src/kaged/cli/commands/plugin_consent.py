@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.base import KagedError
 from kaged.cli.output import Output, show_lines, text_of
-from kaged.cli.runner import daemon_command, find_project
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, daemon_command, find_project
 
 Name = Annotated[str, typer.Argument(help="The plugin's name.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree without being asked.")]

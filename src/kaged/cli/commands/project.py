@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from kaged.cli.context import locations
+from kaged.base import KagedError
+from kaged.cli.context import daemon, locations
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, counted, table
-from kaged.cli.runner import command, daemon_command, find_project, group
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import (
+    DaemonClient,
+    command,
+    daemon_command,
+    find_project,
+    group,
+    note_restricted,
+)
 
 Root = Annotated[Path, typer.Argument(help="The project's folder.")]
 Which = Annotated[str, typer.Argument(help="The loaded project: its id, slug or folder.")]
+WhichHere = Annotated[
+    str, typer.Argument(help="The loaded project: its id, slug or folder; this folder by default.")
+]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Agree to whatever its files ask for, unseen.")
+]
+Digest = Annotated[
+    str | None,
+    typer.Option("--digest", help="Agree only if what its files ask for has this digest."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree without being asked.")]
 HERE = Path()
 
 app = group("Create, check, show and load projects.")
@@ -32,6 +48,7 @@ def _show_problems(found: Any, output: Output) -> None:
 def _show_loaded(found: Any, output: Output) -> None:
     _show_problems(found, output)
     output.line(f"Loaded {_name(found)}.")
+    note_restricted(found, output)
     if found["state"] == "pending":
         output.note("Plugins are missing: `kaged plugin consents` lists what the project asks for.")
 
@@ -39,14 +56,32 @@ def _show_loaded(found: Any, output: Output) -> None:
 def _show_reloaded(found: Any, output: Output) -> None:
     _show_problems(found, output)
     output.line(f"Reloaded {_name(found)}.")
+    note_restricted(found, output)
+
+
+def _state(found: Any) -> str:
+    """Return the state; while the project opens, that and what is missing."""
+    readiness = found["readiness"]
+    if found["state"] == "failed" or not readiness["missing"]:
+        return str(found["state"])
+    word = "opening" if readiness["state"] == "opening" else "guards failed"
+    return f"{word} ({', '.join(readiness['missing'])})"
 
 
 def _name(found: Any) -> str:
     return f"{found['slug']} ({found['id']}), {counted(found['agents'], 'agent')}"
 
 
-def _show_trust(found: Any, output: Output) -> None:
-    output.line(f"{found['slug']} is {'trusted' if found['trusted'] else 'not trusted'} now.")
+def _show_ask(found: Any, output: Output) -> None:
+    ask = found["ask"]
+    more = " more than you agreed to before" if ask["agreed_digest"] else ""
+    if found["trusted"]:
+        output.line(f"{found['slug']} is trusted. Its files ask for:")
+    else:
+        output.line(f"{found['slug']} is restricted to reading. Its files ask for{more}:")
+    for line in ask["lines"]:
+        output.line(line)
+    output.line(f"  digest: {ask['digest']}")
 
 
 def _show_tree(tree: Any, output: Output) -> None:
@@ -130,29 +165,41 @@ def check(output: Output, root: Root = HERE) -> None:
 
 
 @command(app, "show", view=_show_tree)
-def show(root: Root = HERE) -> Any:
-    """Show a project's agents and where each setting comes from."""
+def show(output: Output, root: Root = HERE) -> Any:
+    """Show a project's agents as its files describe them, and where each setting comes from."""
     from kaged.config import load_project, resolve_agents
     from kaged.config.describe import describe
     from kaged.config.settings import read_settings
 
     settings = read_settings(locations(), os.environ)
-    return describe(resolve_agents(load_project(root), settings.daemon, settings.local))
+    tree = describe(resolve_agents(load_project(root), settings.daemon, settings.local))
+    if not output.as_json:
+        _note_standing(str(tree["root"]), output)
+    return tree
+
+
+def _note_standing(root: str, output: Output) -> None:
+    """Note that a project is restricted, if a daemon is running and holds it."""
+    try:
+        with daemon(start=False) as client:
+            note_restricted(find_project(client, root), output)
+    except KagedError:
+        return
 
 
 @daemon_command(app, "load", view=_show_loaded, no_start=True)
 def load(
     client: DaemonClient,
     root: Root = HERE,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Also allow the commands that its files name.")
-    ] = False,
+    trust: Trust = False,
+    digest: Digest = None,
 ) -> Any:
-    """Load a project into the daemon, or read its files again."""
-    found = client.post("/projects", {"root": str(root.absolute())})
-    if trust and not found["trusted"]:
-        found = client.put(f"/projects/{found['id']}/trust", {"trusted": True})
-    return found
+    """Load a project into the daemon, or read its files again.
+
+    Until you agree to what its files ask for, its agents only read and search.
+    """
+    said: dict[str, Any] = {"root": str(root.absolute()), "trust": trust, "digest": digest}
+    return client.post("/projects", said)
 
 
 @daemon_command(
@@ -162,7 +209,7 @@ def load(
         (
             "id",
             "slug",
-            "state",
+            ("state", _state),
             ("trusted", lambda one: "yes" if one["trusted"] else "no"),
             "agents",
             "root",
@@ -176,9 +223,13 @@ def list_projects(client: DaemonClient) -> Any:
 
 
 @daemon_command(app, "reload", view=_show_reloaded)
-def reload(client: DaemonClient, which: Which) -> Any:
-    """Read a loaded project's files again. If they have errors, the old ones stay in force."""
-    return client.post(f"/projects/{find_project(client, which)['id']}/reload")
+def reload(client: DaemonClient, which: Which, trust: Trust = False, digest: Digest = None) -> Any:
+    """Read a loaded project's files again. If they have errors, the old ones stay in force.
+
+    If they ask for more than you agreed to, the project is restricted to reading until you agree.
+    """
+    said: dict[str, Any] = {"trust": trust, "digest": digest}
+    return client.post(f"/projects/{find_project(client, which)['id']}/reload", said)
 
 
 @daemon_command(app, "unload")
@@ -190,12 +241,50 @@ def unload(client: DaemonClient, output: Output, which: Which) -> None:
     output.line(f"Unloaded {found['slug']} ({found['id']}).")
 
 
-@daemon_command(app, "trust", view=_show_trust)
+@daemon_command(app, "trust")
 def trust(
     client: DaemonClient,
-    which: Which,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw the trust.")] = False,
-) -> Any:
-    """Allow the commands that a project's files name: language servers and debug adapters."""
-    project_id = find_project(client, which)["id"]
-    return client.put(f"/projects/{project_id}/trust", {"trusted": not revoke})
+    output: Output,
+    which: WhichHere = ".",
+    yes: Yes = False,
+    digest: Digest = None,
+    revoke: Annotated[
+        bool,
+        typer.Option("--revoke", help="Withdraw it; what runs in the project ends."),
+    ] = False,
+) -> None:
+    """Show what a project's files ask for and agree to it.
+
+    Agents of a project that you have not agreed to only read and search its files.
+    """
+    path = f"/projects/{find_project(client, which)['id']}"
+    if revoke:
+        found = client.put(f"{path}/trust", {"trusted": False})
+        output.result(found)
+        output.line(f"{found['slug']} is not trusted any more.")
+        note_restricted(found, output)
+        return
+    found = client.get(path)
+    if found["ask"] is not None:
+        _show_ask(found, output)
+    if not found["trusted"] or digest is not None:
+        if digest is None:
+            _require_yes(output, yes=yes)
+            digest = None if found["ask"] is None else found["ask"]["digest"]
+        found = client.put(f"{path}/trust", {"trusted": True, "digest": digest})
+        output.line(f"{found['slug']} is trusted now. New sessions work as its files say.")
+    output.result(found)
+
+
+def _require_yes(output: Output, *, yes: bool) -> None:
+    """Ask the operator; raise `project_not_agreed` for anything but a yes."""
+    if yes:
+        return
+    if not output.for_people:
+        raise KagedError(
+            "There is no terminal to ask on. Nothing was agreed.",
+            code="project_not_agreed",
+            fix="Run the command in a terminal, or pass --yes, or --digest and what you have seen.",
+        )
+    if input("Let it have all this? [y/N] ").strip().lower() not in {"y", "yes"}:
+        raise KagedError("You did not agree. Nothing was changed.", code="project_not_agreed")

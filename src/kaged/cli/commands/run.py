@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kaged.cli.inputs import read_bytes
 from kaged.cli.output import Output
-from kaged.cli.runner import AgentPath, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import AgentPath, DaemonClient, note_restricted, project_command
 
 ModelAlias = Annotated[
     str | None, typer.Option("--model", "-m", help="A model alias to use instead of the agent's.")
@@ -44,6 +41,7 @@ def run(
     from kaged.cli.commands.driving import WatchedSession, begin_session
     from kaged.cli.runview import RunView
 
+    note_restricted(client.get(""), output)
     text = read_bytes(Path(task)).decode("utf-8") if task == "-" else task
     view = RunView(as_json=output.as_json, agent=agent, thinking=thinking)
     if session is None:

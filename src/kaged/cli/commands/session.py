@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.inputs import read_bytes
 from kaged.cli.output import Output, View, moment, open_export, short_moment, table
-from kaged.cli.runner import Lines, group, project_command
+from kaged.cli.runner import DaemonClient, Lines, group, project_command
 from kaged.cli.transcript import show_entries, show_tree
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
 
 PAGE_ENTRIES = 500
 IMPORT_LIMIT_BYTES = 32 * 1024 * 1024
@@ -181,9 +178,24 @@ def switch_to(client: DaemonClient, session: Which) -> Any:
 
 
 @project_command(app, "resume", view="{found[session_id]} continues with {found[run_id]}.")
-def resume(client: DaemonClient, session: Which = CURRENT) -> Any:
+def resume(
+    client: DaemonClient,
+    output: Output,
+    session: Which = CURRENT,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Follow the agent until it is done.")
+    ] = False,
+) -> Any:
     """Continue a run that was cut off, for example by a restart."""
-    return client.post(f"/sessions/{session}/resume")
+    if not follow:
+        return client.post(f"/sessions/{session}/resume")
+    from kaged.cli.commands.driving import WatchedSession
+    from kaged.cli.runview import RunView
+
+    found = str(client.get(f"/sessions/{session}")["id"])
+    with WatchedSession(client, found, RunView(as_json=output.as_json), output) as talk:
+        ended = talk.watch(client.post(f"/sessions/{found}/resume")["run_id"])
+    raise typer.Exit(ended.exit)
 
 
 @project_command(app, "title", view="{found[id]} is called {found[title]!r} now.")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from kaged.cli.output import Output
-from kaged.cli.runner import daemon_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, daemon_command
 
 app = typer.Typer()
 
@@ -36,6 +33,8 @@ def show_status(found: Any, output: Output) -> None:
             ),
         }
     )
+    for project in found["opening"]:
+        output.note(f"opening: {project}")
     for warning in found["warnings"]:
         output.note(f"warning: {warning}")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.output import Output
-from kaged.cli.runner import group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, group, project_command
 
 Issue = Annotated[int, typer.Argument(min=1, help="The issue's number.")]
 Items = Annotated[list[str], typer.Argument(help="The tasks, each in quotes.")]
@@ -33,46 +30,30 @@ def list_todos(client: DaemonClient, issue: Issue) -> Any:
     return client.get(f"/issues/{issue}/todos")
 
 
-@project_command(app, "set", view=_show)
-def replace(
-    client: DaemonClient,
-    issue: Issue,
-    items: Items,
-    criterion: Criterion = False,
-    phase: Phase = None,
-) -> Any:
-    """Replace the steps; criteria are kept."""
-    return _put(client, issue, "set", items, criterion, phase)
+def _register_put(action: str, text: str) -> None:
+    @project_command(app, action, view=_show, text=text)
+    def put(
+        client: DaemonClient,
+        issue: Issue,
+        items: Items,
+        criterion: Criterion = False,
+        phase: Phase = None,
+    ) -> Any:
+        kind = "criterion" if criterion else "step"
+        return _act(client, issue, action, items=items, kind=kind, phase=phase)
 
 
-@project_command(app, "add", view=_show)
-def add(
-    client: DaemonClient,
-    issue: Issue,
-    items: Items,
-    criterion: Criterion = False,
-    phase: Phase = None,
-) -> Any:
-    """Add tasks at the end of the list."""
-    return _put(client, issue, "add", items, criterion, phase)
+def _register_mark(action: str, text: str) -> None:
+    @project_command(app, action, view=_show, text=text)
+    def mark(client: DaemonClient, issue: Issue, task: Task) -> Any:
+        return _act(client, issue, action, content=task)
 
 
-@project_command(app, "start", view=_show)
-def start(client: DaemonClient, issue: Issue, task: Task) -> Any:
-    """Mark a task as in progress; the one that was goes back to pending."""
-    return _act(client, issue, "start", content=task)
-
-
-@project_command(app, "done", view=_show)
-def done(client: DaemonClient, issue: Issue, task: Task) -> Any:
-    """Mark a task as done."""
-    return _act(client, issue, "done", content=task)
-
-
-@project_command(app, "drop", view=_show)
-def drop(client: DaemonClient, issue: Issue, task: Task) -> Any:
-    """Abandon a task or a criterion; it stays on record."""
-    return _act(client, issue, "drop", content=task)
+_register_put("set", "Replace the steps; criteria are kept.")
+_register_put("add", "Add tasks at the end of the list.")
+_register_mark("start", "Mark a task as in progress; the one that was goes back to pending.")
+_register_mark("done", "Mark a task as done.")
+_register_mark("drop", "Abandon a task or a criterion; it stays on record.")
 
 
 @project_command(app, "note", view=_show)
@@ -84,18 +65,6 @@ def note(
 ) -> Any:
     """Add a note to a task."""
     return _act(client, issue, "note", content=task, text=text)
-
-
-def _put(
-    client: DaemonClient,
-    issue: int,
-    action: str,
-    items: list[str],
-    criterion: bool,
-    phase: str | None,
-) -> Any:
-    kind = "criterion" if criterion else "step"
-    return _act(client, issue, action, items=items, kind=kind, phase=phase)
 
 
 def _act(client: DaemonClient, issue: int, action: str, **body: Any) -> Any:

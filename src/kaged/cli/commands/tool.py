@@ -12,12 +12,18 @@ from kaged.base import KagedError
 from kaged.cli.exits import Exit
 from kaged.cli.inputs import json_object, json_value
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import AgentPath, daemon_command, find_project, group, project_command
+from kaged.cli.runner import (
+    AgentPath,
+    DaemonClient,
+    daemon_command,
+    find_project,
+    group,
+    project_command,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kaged.cli.client import DaemonClient
 
 MAX_PARAMS_CHARS = 8 * 1024 * 1024
 
@@ -62,7 +68,7 @@ def _show_decision(found: Any, output: Output) -> Exit | None:
     show_rows(found["gates"], columns, output)
     for gate in found["gates"]:
         if gate["passed"] is False and gate["remedy"]:
-            output.note(f"To change this: {gate['remedy']}")
+            output.note(f"  fix: {gate['remedy']}")
     return None if found["allowed"] else Exit.DENIED
 
 

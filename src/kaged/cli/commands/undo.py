@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.output import Output, counted, show_rows
-from kaged.cli.runner import group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, group, project_command
 
 MAX_STEPS = 2000
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kaged.cli.inputs import file_of, pairs_of, plain_value
 from kaged.cli.output import Output, joined, table
-from kaged.cli.runner import Lines, group, project_command
-
-if TYPE_CHECKING:
-    from kaged.cli.client import DaemonClient
+from kaged.cli.runner import DaemonClient, Lines, group, project_command
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
 

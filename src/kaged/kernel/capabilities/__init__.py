@@ -1,8 +1,7 @@
-"""Manifest capabilities: `parse_capability`, `CapabilitySet`, `diff`, `explain`, `cage_policy`."""
+"""Manifest capabilities: `parse_capability`, `CapabilitySet`, `diff`, `cage_policy`."""
 
 from kaged.kernel.capabilities.cage import CapabilityBases, cage_policy, project_paths
 from kaged.kernel.capabilities.diff import CapabilityDiff, diff
-from kaged.kernel.capabilities.explain import CapabilityExplanation, explain
 from kaged.kernel.capabilities.grammar import (
     FORMS,
     CapabilityInvalid,
@@ -27,7 +26,6 @@ __all__ = [
     "FORMS",
     "CapabilityBases",
     "CapabilityDiff",
-    "CapabilityExplanation",
     "CapabilityInvalid",
     "CapabilityPath",
     "CapabilityProblem",
@@ -43,7 +41,6 @@ __all__ = [
     "cage_policy",
     "covers",
     "diff",
-    "explain",
     "parse_capabilities",
     "parse_capability",
     "project_paths",

@@ -27,13 +27,6 @@ class CapabilityDiff:
         """Whether there is anything to show."""
         return bool(self.added or self.removed)
 
-    def lines(self) -> tuple[str, ...]:
-        """Return the lines of an upgrade prompt: `+ <text> (NEW)` and `- <text> (REMOVED)`."""
-        return (
-            *(f"+ {item.text} (NEW)" for item in self.added),
-            *(f"- {item.text} (REMOVED)" for item in self.removed),
-        )
-
 
 def diff(old: CapabilitySet, new: CapabilitySet) -> CapabilityDiff:
     """Compare two lists entry by entry, by normalised text."""

@@ -5,26 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from kaged.base import Ids, SystemClock
 from kaged.config.problems import ConfigFileInvalid
+from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
 from kaged.pipeline.cpex_api.models import Config, settings
-from kaged.pipeline.cpex_api.spans import SpanTracer, current_trace_id
+from kaged.pipeline.cpex_api.spans import ObservabilityProvider, SpanTracer, current_trace_id
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
 from kaged.pipeline.kinds import load_class
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
-from kaged.pipeline.plan import compile_plan
-
-if TYPE_CHECKING:
-    from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
-    from kaged.pipeline.cpex_api.spans import ObservabilityProvider
-    from kaged.pipeline.plugin import Plugin
-    from kaged.pipeline.results import PluginResult
-    from kaged.pipeline.settings import PluginConfig
-    from kaged.pipeline.slots import Extensions
+from kaged.pipeline.plan import LoadedPlugin, compile_plan
+from kaged.pipeline.plugin import Plugin
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.settings import PluginConfig
+from kaged.pipeline.slots import Extensions
 
 
 class TenantPluginManager:
@@ -148,10 +145,8 @@ class TenantPluginManager:
     ) -> PluginResult[Any]:
         """Run one hook of one plugin, outside of any chain. Raises ValueError for a bad name."""
         pipeline = self._ready()
-        for live in pipeline.live:
-            if live.config.name == name:
-                break
-        else:
+        live = _named(pipeline, name)
+        if live is None:
             raise ValueError(f"there is no plugin named {name!r}")
         hook = str(hook_type)
         kind = get_hook_registry().kind(hook)
@@ -169,10 +164,8 @@ class TenantPluginManager:
 
     def get_plugin(self, name: str) -> Plugin | None:
         """Return a loaded plugin object by name; None for unknown ones and those out of process."""
-        for live in () if self._pipeline is None else self._pipeline.live:
-            if live.config.name == name:
-                return getattr(live.started, "plugin", None)
-        return None
+        live = None if self._pipeline is None else _named(self._pipeline, name)
+        return None if live is None else getattr(live.started, "plugin", None)
 
     def has_hooks_for(self, hook_type: str) -> bool:
         """Return whether any loaded plugin has this hook."""
@@ -194,18 +187,11 @@ class PluginManager(TenantPluginManager):
 
     _shared: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self,
-        config: str | Config = "",
-        timeout: float = DEFAULT_TIMEOUT_S,
-        observability: ObservabilityProvider | None = None,
-        hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
-        default_hook_policy: DefaultHookPolicy | str | None = None,
-    ) -> None:
+    def __init__(self, config: str | Config = "", *args: Any, **options: Any) -> None:
         self.__dict__ = self._shared
         if not self._shared or config:
             pipeline = self._shared.get("_pipeline")
-            super().__init__(config, timeout, observability, hook_policies, default_hook_policy)
+            super().__init__(config, *args, **options)
             self._pipeline = pipeline
 
     @classmethod
@@ -241,6 +227,10 @@ class PluginLoader:
         plugin = load_class(config.kind)(config.model_copy(deep=True))
         await plugin.initialize()
         return plugin
+
+
+def _named(pipeline: Pipeline, name: str) -> LoadedPlugin | None:
+    return next((live for live in pipeline.live if live.config.name == name), None)
 
 
 def get_hook_registry() -> HookRegistry:

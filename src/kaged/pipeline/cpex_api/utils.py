@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kaged.pipeline.conditions import compile_conditions, matchable_value
+from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.isolation import isolate_payload
 from kaged.pipeline.settings import PluginCondition
-
-if TYPE_CHECKING:
-    from kaged.pipeline.contexts import GlobalContext
 
 
 def get_attr(obj: Any, attr: str, default: Any = "") -> Any:

@@ -6,27 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST, HttpHeaderPayload, PluginPayload
-from kaged.pipeline.payloads.calls import (
-    AgentHookType,
-    AgentPostInvokePayload,
-    AgentPreInvokePayload,
-    HttpAuthCheckPermissionPayload,
-    HttpAuthCheckPermissionResultPayload,
-    HttpAuthResolveUserPayload,
-    HttpHookType,
-    HttpPostRequestPayload,
-    HttpPreRequestPayload,
-    PromptHookType,
-    PromptPosthookPayload,
-    PromptPrehookPayload,
-    ResourceHookType,
-    ResourcePostFetchPayload,
-    ResourcePreFetchPayload,
-    ToolHookType,
-    ToolPostInvokePayload,
-    ToolPreInvokePayload,
-)
 from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.slots import Extensions
@@ -130,46 +111,37 @@ def parse_result(
 
 
 def _built_in_kinds() -> tuple[HookKind, ...]:
+    http = calls.HttpHookType
     return (
-        _same(ToolHookType.TOOL_PRE_INVOKE, ToolPreInvokePayload),
-        _same(ToolHookType.TOOL_POST_INVOKE, ToolPostInvokePayload),
-        _same(PromptHookType.PROMPT_PRE_FETCH, PromptPrehookPayload),
-        _same(PromptHookType.PROMPT_POST_FETCH, PromptPosthookPayload),
-        _same(ResourceHookType.RESOURCE_PRE_FETCH, ResourcePreFetchPayload),
-        _same(ResourceHookType.RESOURCE_POST_FETCH, ResourcePostFetchPayload),
-        _same(AgentHookType.AGENT_PRE_INVOKE, AgentPreInvokePayload),
-        _same(AgentHookType.AGENT_POST_INVOKE, AgentPostInvokePayload),
-        HookKind(HttpHookType.HTTP_PRE_REQUEST, HttpPreRequestPayload, HttpHeaderPayload),
-        HookKind(HttpHookType.HTTP_POST_REQUEST, HttpPostRequestPayload, HttpHeaderPayload),
-        HookKind(HttpHookType.HTTP_AUTH_RESOLVE_USER, HttpAuthResolveUserPayload, dict),
+        _same(calls.ToolHookType.TOOL_PRE_INVOKE, calls.ToolPreInvokePayload),
+        _same(calls.ToolHookType.TOOL_POST_INVOKE, calls.ToolPostInvokePayload),
+        _same(calls.PromptHookType.PROMPT_PRE_FETCH, calls.PromptPrehookPayload),
+        _same(calls.PromptHookType.PROMPT_POST_FETCH, calls.PromptPosthookPayload),
+        _same(calls.ResourceHookType.RESOURCE_PRE_FETCH, calls.ResourcePreFetchPayload),
+        _same(calls.ResourceHookType.RESOURCE_POST_FETCH, calls.ResourcePostFetchPayload),
+        _same(calls.AgentHookType.AGENT_PRE_INVOKE, calls.AgentPreInvokePayload),
+        _same(calls.AgentHookType.AGENT_POST_INVOKE, calls.AgentPostInvokePayload),
+        HookKind(http.HTTP_PRE_REQUEST, calls.HttpPreRequestPayload, HttpHeaderPayload),
+        HookKind(http.HTTP_POST_REQUEST, calls.HttpPostRequestPayload, HttpHeaderPayload),
+        HookKind(http.HTTP_AUTH_RESOLVE_USER, calls.HttpAuthResolveUserPayload, dict),
         HookKind(
-            HttpHookType.HTTP_AUTH_CHECK_PERMISSION,
-            HttpAuthCheckPermissionPayload,
-            HttpAuthCheckPermissionResultPayload,
+            http.HTTP_AUTH_CHECK_PERMISSION,
+            calls.HttpAuthCheckPermissionPayload,
+            calls.HttpAuthCheckPermissionResultPayload,
         ),
     )
 
 
 def _late_kinds() -> tuple[HookKind, ...]:
     # Twenty models that most set-ups never use; their classes are built when a hook needs them.
-    from kaged.pipeline.payloads.identity import (  # noqa: PLC0415 - see above
-        DelegationPayload,
-        DelegationResult,
-        IdentityHookType,
-        IdentityPayload,
-        IdentityResult,
-    )
-    from kaged.pipeline.payloads.messages import (  # noqa: PLC0415 - see above
-        CmfHookType,
-        MessageHookType,
-        MessagePayload,
-    )
+    from kaged.pipeline.payloads import identity, messages  # noqa: PLC0415 - see above
 
+    hooks = identity.IdentityHookType
     return (
-        HookKind(IdentityHookType.IDENTITY_RESOLVE, IdentityPayload, IdentityResult),
-        HookKind(IdentityHookType.TOKEN_DELEGATE, DelegationPayload, DelegationResult),
-        _same(MessageHookType.EVALUATE, MessagePayload),
-        *(_same(hook, MessagePayload) for hook in CmfHookType),
+        HookKind(hooks.IDENTITY_RESOLVE, identity.IdentityPayload, identity.IdentityResult),
+        HookKind(hooks.TOKEN_DELEGATE, identity.DelegationPayload, identity.DelegationResult),
+        _same(messages.MessageHookType.EVALUATE, messages.MessagePayload),
+        *(_same(hook, messages.MessagePayload) for hook in messages.CmfHookType),
     )
 
 

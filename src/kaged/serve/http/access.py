@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import unquote
 
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
@@ -28,16 +29,21 @@ COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
 CHAT_ID_HEADER = b"x-kaged-chat-id"
 CHAT_TYPE_HEADER = b"x-kaged-chat-type"
+THREAD_ID_HEADER = b"x-kaged-thread-id"
+USERNAME_HEADER = b"x-kaged-username"
+DISPLAY_NAME_HEADER = b"x-kaged-display-name"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LAUNCH_PATH = "/api/v1/auth/launch"
 MAX_COOKIE_CHARS = 4096
+MAX_SOURCE_NAME_CHARS = 128
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What anyone who can connect may ask: whether it is alive, and to trade in a launch token
 # (which is its own credential).
 _OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
-_USER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+# Addresses, names, and ids of Matrix: `@ann:example.org`.
+_USER_ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}")
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -270,7 +276,7 @@ def _person(
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
-            fix="X-Kaged-User-Id takes letters, digits and . _ @ + - (128 at most).",
+            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
@@ -278,7 +284,31 @@ def _person(
         raise KagedError("The proxy named a chat id that is not one.", code="access_denied")
     if chat_type is not None and _CHAT_TYPE.fullmatch(chat_type) is None:
         raise KagedError("The proxy named a chat type that is not one.", code="access_denied")
-    return Actor(named, vouched_by, chat_type, chat_id, by_front_end=True, request_id=request_id)
+    thread_id = access_request.single(THREAD_ID_HEADER) or None
+    if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
+        raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
+    return Actor(
+        named,
+        vouched_by,
+        chat_type,
+        chat_id,
+        by_front_end=True,
+        thread_id=thread_id,
+        source_username=_source_name(access_request, USERNAME_HEADER),
+        source_display_name=_source_name(access_request, DISPLAY_NAME_HEADER),
+        request_id=request_id,
+    )
+
+
+def _source_name(access_request: AccessRequest, header: bytes) -> str | None:
+    """Return what a chat calls the person; headers are Latin-1, so others are percent-encoded."""
+    said = access_request.single(header)
+    if not said:
+        return None
+    name = unquote(said, errors="replace").strip()
+    if len(name) > MAX_SOURCE_NAME_CHARS or not name.isprintable():
+        raise KagedError("The proxy named a person by no usable name.", code="access_denied")
+    return name or None
 
 
 def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:

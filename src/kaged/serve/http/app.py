@@ -83,6 +83,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
     """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
         doctor,
+        inbox,
         interactions,
         issues,
         lsp,
@@ -94,6 +95,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         session_moves,
         session_runs,
         sessions,
+        skills,
         status,
         todos,
         tools,
@@ -114,11 +116,13 @@ def add_subsystem_routes(app: FastAPI) -> None:
         todos.router,
         workflows.router,
         interactions.router,
+        inbox.router,
         sessions.router,
         session_moves.router,
         session_runs.router,
         plugins.router,
         services.router,
+        skills.router,
         doctor.router,
     )
 

@@ -23,6 +23,7 @@ def status_of(
     projects: int,
     *,
     limits: str,
+    opening: Sequence[str] = (),
     more_warnings: Sequence[str] = (),
 ) -> StatusOut:
     """Describe the daemon as it is now."""
@@ -47,6 +48,7 @@ def status_of(
             head_seq=health.head_seq,
         ),
         limits=limits,
+        opening=list(opening),
         warnings=[*_warnings(state, store, audit), *more_warnings],
     )
 

@@ -40,6 +40,11 @@ def errors(*more: int) -> ResponseDocs:
     }
 
 
+def documented(summary: str, *more: int) -> dict[str, Any]:
+    """Return a route's part of the document: its summary and its error answers, as `errors`."""
+    return {"summary": summary, "responses": errors(*more)}
+
+
 def completed(document: dict[str, Any]) -> dict[str, Any]:
     """Put the error shape and the two credentials of the TCP listener into an OpenAPI document."""
     drawn = ErrorOut.model_json_schema(ref_template="#/components/schemas/{model}")

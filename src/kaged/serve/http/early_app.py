@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 
 from kaged.serve.http.context import RequestContext
 from kaged.serve.http.errors import error_response
+from kaged.serve.http.hang_up import HangUpMiddleware
 from kaged.serve.http.middleware import AccessMiddleware, LimitsMiddleware
 from kaged.serve.http.services import DaemonStarting, HttpServices, ReadinessGate
 
@@ -58,10 +59,12 @@ class EarlyApp:
             credentials=services.credentials,
             metrics=services.metrics,
             audit=services.audit,
-            clock=services.clock,
         )
         self._layers = RequestContext(
-            app, clock=services.clock, ids=services.ids, metrics=services.metrics
+            HangUpMiddleware(app),
+            clock=services.clock,
+            ids=services.ids,
+            metrics=services.metrics,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,15 +10,14 @@ Every answer that is no success looks like this, whatever went wrong and whereve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.error_codes import status_of
-
-if TYPE_CHECKING:
-    from starlette.requests import HTTPConnection
+from kaged.wire.errors import RpcError
 
 MAX_PROBLEMS = 20
 MAX_PROBLEM_CHARS = 500
@@ -43,22 +42,23 @@ class DaemonStopping(KagedError):
 
 
 def error_body(error: KagedError, request_id: str | None) -> JsonObject:
-    """Write an error in the one shape."""
+    """Write an error in the one shape; one that came off a wire keeps number and data there."""
     data: JsonObject = dict(error.data)
+    if isinstance(error, RpcError):
+        data["number"] = error.number
+        data["retryable"] = error.retryable
+        if error.detail is not None:
+            data["detail"] = error.detail
     if error.fix:
         data["fix"] = error.fix
     return error_shape(error.code, error.message, data, request_id)
 
 
-def error_response(
-    error: KagedError, request_id: str | None, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+def error_response(error: KagedError, request_id: str | None) -> JSONResponse:
     """Make the HTTP answer for an error."""
-    all_headers = dict(headers or {})
     status = status_of(error.code)
-    if status == 401:
-        all_headers.setdefault("WWW-Authenticate", "Bearer")
-    return JSONResponse(error_body(error, request_id), status_code=status, headers=all_headers)
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse(error_body(error, request_id), status_code=status, headers=headers)
 
 
 def request_id_of(connection: HTTPConnection) -> str | None:

@@ -17,7 +17,11 @@ from starlette.types import ASGIApp
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
 from kaged.serve.http.access import is_loopback
-from kaged.serve.http.connection import KagedHttpProtocol
+from kaged.serve.http.connection import (
+    CountedConnections,
+    KagedHttpProtocol,
+    KagedWebSocketProtocol,
+)
 
 BACKLOG = 128
 PORTS_TRIED = 32
@@ -148,7 +152,7 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=KagedHttpProtocol,
-                ws="websockets-sansio",
+                ws=KagedWebSocketProtocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -163,7 +167,7 @@ class HttpServer(uvicorn.Server):
                 ws_per_message_deflate=False,
             )
         )
-
+        self.server_state = CountedConnections()
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -11,11 +11,13 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
-from kaged.base import Clock, KagedError
+from kaged.base import KagedError
+from kaged.kernel.identity import VouchedBy
 from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
+from kaged.serve.http.person_access import WEBSOCKET, require_for_person
 
 _log = structlog.get_logger("kaged.http")
 
@@ -27,8 +29,6 @@ _IMPORT = re.compile(r"/api/v1/projects/[^/]+/sessions/import")
 _CALL = re.compile(r"/api/v1/projects/[^/]+/tools/call")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
-DENIALS_BURST = 100.0
-DENIALS_PER_S = 1.0
 SHOWN_CHARS = 200
 
 
@@ -47,16 +47,12 @@ class AccessMiddleware:
         credentials: Credentials,
         metrics: Metrics,
         audit: AuditLog,
-        clock: Clock,
     ) -> None:
         self._app = app
         self._rules = rules
         self._credentials = credentials
         self._metrics = metrics
         self._audit = audit
-        self._clock = clock
-        self._denials = DENIALS_BURST
-        self._refilled_s = clock.monotonic_s()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through or answer it."""
@@ -75,26 +71,26 @@ class AccessMiddleware:
         )
         try:
             state["actor"] = require_actor(self._rules(), self._credentials, access_request)
+            method = WEBSOCKET if access_request.websocket else access_request.method
+            require_for_person(state["actor"], method, access_request.path)
         except KagedError as error:
             self._note_refusal(error, access_request, state["request_id"])
             await error_response(error, state["request_id"])(scope, receive, send)
             return
+        if (
+            access_request.connection is not None
+            and state["actor"].vouched_by is not VouchedBy.OPEN
+        ):
+            access_request.connection.vouch()
         state["access_request"] = access_request
         await self._app(scope, receive, send)
 
     def _note_refusal(
         self, error: KagedError, access_request: AccessRequest, request_id: str
     ) -> None:
-        """Count every refusal; write down as many as cannot fill the disk of a victim."""
+        """Count every refusal; the audit log folds what would fill the disk of a victim."""
         self._metrics.refused(error.code)
-        now = self._clock.monotonic_s()
-        self._denials = min(DENIALS_BURST, self._denials + (now - self._refilled_s) * DENIALS_PER_S)
-        self._refilled_s = now
-        if self._denials < 1:
-            return
-        self._denials -= 1
         peer = access_request.connection
-        _log.warning("request.refused", code=error.code, path=access_request.path[:SHOWN_CHARS])
         event = AuditEvent(
             "access.denied",
             {
@@ -111,7 +107,9 @@ class AccessMiddleware:
         )
         # While the daemon stops, the trail may be closed already; the refusal itself stands.
         with suppress(AuditUnavailable):
-            self._audit.post(event)
+            if self._audit.post_or_count(event):
+                path = access_request.path[:SHOWN_CHARS]
+                _log.warning("request.refused", code=error.code, path=path)
 
 
 class _HungUp(Exception):

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kaged.audit import VerifyReport
+
 T = TypeVar("T")
 
 
@@ -123,6 +125,10 @@ class StatusOut(ApiModel):
     event_clients: int
     audit: AuditHealthOut
     limits: Annotated[str, Field(description="How cages are limited, and what is weaker here.")]
+    opening: Annotated[
+        list[str],
+        Field(description="Projects whose guards are not all in force, with those missing."),
+    ]
     warnings: Annotated[list[str], Field(description="What a person should know about.")]
 
 
@@ -175,8 +181,33 @@ class VerifyOut(ApiModel):
     findings_total: int
     anchors: Annotated[list[str], Field(description="Which anchors were there and agreed.")]
 
+    @classmethod
+    def of_report(cls, report: VerifyReport) -> Self:
+        """Show what a check found."""
+        return cls.of(
+            report,
+            head_seq=report.head.seq,
+            head_hash=report.head.hash,
+            findings=[FindingOut.of(found) for found in report.findings],
+            findings_total=report.total,
+        )
 
-class LoadProjectIn(RequestBody):
+
+AskDigest = Annotated[str | None, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class ReloadProjectIn(RequestBody):
+    """Whether a project is trusted together with reading its files."""
+
+    trust: Annotated[
+        bool, Field(description="Agree to whatever its files ask for, without having seen it.")
+    ] = False
+    digest: Annotated[
+        AskDigest, Field(description="Agree to what its files ask for if that has this digest.")
+    ] = None
+
+
+class LoadProjectIn(ReloadProjectIn):
     """Which project to load."""
 
     root: Annotated[
@@ -185,9 +216,13 @@ class LoadProjectIn(RequestBody):
 
 
 class TrustIn(RequestBody):
-    """Whether the operator trusts a project."""
+    """Whether the operator agrees to what a project's files ask for."""
 
     trusted: bool
+    digest: Annotated[
+        AskDigest,
+        Field(description="What was shown: another one is refused. Left out: whatever it asks."),
+    ] = None
 
 
 class ProblemOut(ApiModel):
@@ -203,6 +238,21 @@ class ProblemOut(ApiModel):
     code: str
 
 
+class ReadinessOut(ApiModel):
+    """Whether everything that guards a project is in force."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    state: Annotated[
+        Literal["opening", "open", "failed"],
+        Field(
+            description="`opening`: runs, moves and calls wait; `failed`: they are refused until "
+            "what is missing is loaded."
+        ),
+    ]
+    missing: Annotated[list[str], Field(description="The guards that are not in force.")]
+
+
 class ProjectOut(ApiModel):
     """One project that the daemon knows."""
 
@@ -211,7 +261,11 @@ class ProjectOut(ApiModel):
     name: str
     root: str
     trusted: Annotated[
-        bool, Field(description="Whether commands that the project file names may run.")
+        bool,
+        Field(
+            description="Whether what the project's files say is in force; otherwise its agents "
+            "are restricted to reading."
+        ),
     ]
     state: Annotated[
         Literal["loaded", "pending", "failed"],
@@ -223,6 +277,7 @@ class ProjectOut(ApiModel):
     loaded_at: str
     agents: Annotated[int, Field(description="How many agents its tree has.")]
     problems: list[ProblemOut]
+    readiness: ReadinessOut
 
 
 class ProjectDetailOut(ProjectOut):
@@ -231,4 +286,11 @@ class ProjectDetailOut(ProjectOut):
     tree: Annotated[
         dict[str, Any] | None,
         Field(description="The agent tree: model, cage, tools, plugins, and where each came from."),
+    ]
+    ask: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="What its files ask for, with `digest`, `things` (`key`, `words`, `new`, "
+            "`dangerous`, `warning`), the same in `lines`, and what was agreed to before."
+        ),
     ]

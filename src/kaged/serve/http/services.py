@@ -20,6 +20,7 @@ from kaged.serve.http.metrics import Metrics
 from kaged.store import Store
 
 if TYPE_CHECKING:
+    from kaged.inbox import Inbox
     from kaged.lua.script_service import ScriptService
     from kaged.models.catalogue import ModelCatalogue
     from kaged.plugins.plugin_service import PluginService
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kaged.services.account_service import AccountService
     from kaged.sessions.agent_tools import AgentToolService
     from kaged.sessions.session_services import SessionServices
+    from kaged.skills.skill_service import SkillService
     from kaged.toolbox.project import ProjectWork
     from kaged.toolset.language_services import LanguageServices
     from kaged.workspace.undo_service import UndoService
@@ -46,15 +48,17 @@ class Subsystems:
     projects: ProjectService
     status: Callable[[], StatusOut]
     doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
-    plugins: PluginService | None = None
-    tools: AgentToolService | None = None
-    work: ProjectWork | None = None
-    code: LanguageServices | None = None
-    undo: UndoService | None = None
-    models: ModelCatalogue | None = None
-    sessions: SessionServices | None = None
-    lua: ScriptService | None = None
-    accounts: AccountService | None = None
+    plugins: PluginService
+    tools: AgentToolService
+    work: ProjectWork
+    code: LanguageServices
+    undo: UndoService
+    models: ModelCatalogue
+    sessions: SessionServices
+    lua: ScriptService
+    accounts: AccountService
+    skills: SkillService
+    inbox: Inbox
 
 
 class ReadinessGate:
@@ -128,62 +132,9 @@ class HttpServices:
         return 200, "ok"
 
     @property
-    def projects(self) -> ProjectService:
-        """The loaded projects."""
-        return self.readiness.subsystems().projects
-
-    def status(self) -> StatusOut:
-        """Describe the daemon as it is now."""
-        return self.readiness.subsystems().status()
-
-    async def doctor(self) -> Sequence[CheckRow]:
-        """Look at everything that protects the user."""
-        return await self.readiness.subsystems().doctor()
-
-    @property
-    def plugins(self) -> PluginService | None:
-        """The plugin host."""
-        return self.readiness.subsystems().plugins
-
-    @property
-    def tools(self) -> AgentToolService | None:
-        """The dispatcher."""
-        return self.readiness.subsystems().tools
-
-    @property
-    def work(self) -> ProjectWork | None:
-        """Issues, todos, workflows and questions."""
-        return self.readiness.subsystems().work
-
-    @property
-    def code(self) -> LanguageServices | None:
-        """Language servers."""
-        return self.readiness.subsystems().code
-
-    @property
-    def undo(self) -> UndoService | None:
-        """What tools did to files, and how to take it back."""
-        return self.readiness.subsystems().undo
-
-    @property
-    def lua(self) -> ScriptService | None:
-        """Lua scripts."""
-        return self.readiness.subsystems().lua
-
-    @property
-    def models(self) -> ModelCatalogue | None:
-        """The models behind aliases."""
-        return self.readiness.subsystems().models
-
-    @property
-    def sessions(self) -> SessionServices | None:
-        """Sessions, their entries and their runs."""
-        return self.readiness.subsystems().sessions
-
-
-def accounts_of(services: HttpServices) -> AccountService | None:
-    """Return dispatch of people's accounts, if the daemon has one."""
-    return services.readiness.subsystems().accounts
+    def subsystems(self) -> Subsystems:
+        """What starts while the daemon already answers. Raises DaemonStarting before that."""
+        return self.readiness.subsystems()
 
 
 async def services_of(connection: HTTPConnection) -> HttpServices:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import KW_ONLY, dataclass
+from typing import Final
 from urllib.parse import quote, unquote
 
 import structlog
 
 from kaged.base import JsonObject, KagedError
+from kaged.kernel.identity import Actor
+from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers, hooked_resource
+from kaged.mcp.outside import OutsideServer
 from kaged.serve.mcp.client_session import ListedResource, ResourceContent
 from kaged.serve.mcp.work_resources import issue_page, read_issue, read_session, session_page
-from kaged.tools import ROOT_CALLER
-
-if TYPE_CHECKING:
-    from kaged.mcp.host import McpHost
-    from kaged.mcp.outside import OutsideServer
-    from kaged.sessions.session_services import SessionServices
-    from kaged.toolbox.project import ProjectWork
-    from kaged.tools import ToolCallContext
-    from kaged.tools.resolution import AgentTools
+from kaged.sessions.session_services import SessionServices
+from kaged.toolbox.project import ProjectWork
+from kaged.tools import ROOT_CALLER, ToolCallContext
+from kaged.tools.resolution import AgentTools
 
 ISSUE_TOOL: Final = "kaged.issue"
 SCHEME: Final = "kaged://"
@@ -33,45 +32,38 @@ _CURSOR: Final = re.compile(r"(issues|sessions)\.([0-9]{1,9})")
 _log = structlog.get_logger("kaged.mcp")
 
 
+@dataclass(eq=False)
 class AgentReading:
     """Reads for one agent; policy plugins stand on both sides of each fetch.
 
     `tools` returns the agent's tools as they are now: who has none of a server sees nothing of it.
     """
 
-    def __init__(
-        self,
-        project_id: str,
-        agent: str,
-        tools: Callable[[], AgentTools],
-        *,
-        work: ProjectWork,
-        sessions: SessionServices,
-        host: McpHost,
-        offers: Offers,
-    ) -> None:
-        self._project_id = project_id
-        self._agent = agent
-        self._tools = tools
-        self._work = work
-        self._sessions = sessions
-        self._host = host
-        self._offers = offers
+    project_id: str
+    agent: str
+    tools: Callable[[], AgentTools]
+    _: KW_ONLY
+    work: ProjectWork
+    sessions: SessionServices
+    host: McpHost
+    offers: Offers
 
-    async def resources(self, cursor: str | None) -> tuple[Sequence[ListedResource], str | None]:
+    async def resources(
+        self, cursor: str | None, actor: Actor
+    ) -> tuple[Sequence[ListedResource], str | None]:
         """Return a page of issues, then of sessions, then what outside servers offer."""
         found = None if cursor is None else _CURSOR.fullmatch(cursor)
         part, offset = ("issues", 0) if found is None else (found[1], int(found[2]))
         if part == "issues":
             if self._sees_issues:
-                page, following = await issue_page(self._work, self._project_id, offset)
+                page, following = await issue_page(self.work, self.project_id, offset)
                 if page:
                     after = "sessions.0" if following is None else f"issues.{following}"
                     return page, after
             offset = 0
         page = []
-        if self._agent == ROOT_CALLER:
-            page, following = await session_page(self._sessions, self._project_id, offset)
+        if self.agent == ROOT_CALLER:
+            page, following = await session_page(self.sessions, self.project_id, offset, actor)
             if following is not None:
                 return page, f"sessions.{following}"
         return [*page, *await self._outside_resources()], None
@@ -88,7 +80,7 @@ class AgentReading:
             server = self._server(outside[1])
             if server is None:
                 raise _no_resource(uri)
-            answer = await self._offers.read_resource(server, unquote(outside[2]), context)
+            answer = await self.offers.read_resource(server, unquote(outside[2]), context)
             return _contents(uri, answer)
         own = _OWN.fullmatch(uri)
         if own is None:
@@ -97,12 +89,12 @@ class AgentReading:
 
         async def read() -> str:
             if kind == "issues" and self._sees_issues and which.isdigit():
-                return await read_issue(self._work, self._project_id, int(which[:15]))
-            if kind == "sessions" and self._agent == ROOT_CALLER:
-                return await read_session(self._sessions, self._project_id, which)
+                return await read_issue(self.work, self.project_id, int(which[:15]))
+            if kind == "sessions" and self.agent == ROOT_CALLER:
+                return await read_session(self.sessions, self.project_id, which, context.identity)
             raise _no_resource(uri)
 
-        hooked = self._offers.guarded("resource", "kaged", context)
+        hooked = self.offers.guarded("resource", "kaged", context)
         text = await hooked_resource(hooked, uri, read)
         return [ResourceContent(uri, "application/json", text=text)]
 
@@ -111,7 +103,7 @@ class AgentReading:
         found: list[JsonObject] = []
         for server in self._servers():
             try:
-                listed = await self._offers.prompts(server)
+                listed = await self.offers.prompts(server)
             except KagedError as error:
                 _log.warning("mcp.prompts_not_listed", server=server.name, error=error.message)
                 continue
@@ -126,21 +118,19 @@ class AgentReading:
         server = self._server(owner)
         if server is None or not prompt:
             raise KagedError(f"There is no prompt {name[:200]!r}.", code="mcp_prompt_not_found")
-        return await self._offers.get_prompt(server, prompt, arguments, context)
+        return await self.offers.get_prompt(server, prompt, arguments, context)
 
     # -- own -------------------------------------------------------------------------------------
 
     @property
     def _sees_issues(self) -> bool:
-        return self._agent == ROOT_CALLER and ISSUE_TOOL in self._tools().enabled
+        return self.agent == ROOT_CALLER and ISSUE_TOOL in self.tools().enabled
 
     def _servers(self) -> Sequence[OutsideServer]:
         """Return the outside servers of which the agent has at least one tool."""
-        tools = self._tools().enabled
+        tools = self.tools().enabled
         return [
-            server
-            for server in self._host.servers
-            if any(one.name in tools for one in server.tools)
+            server for server in self.host.servers if any(one.name in tools for one in server.tools)
         ]
 
     def _server(self, name: str) -> OutsideServer | None:
@@ -150,7 +140,7 @@ class AgentReading:
         found: list[ListedResource] = []
         for server in self._servers():
             try:
-                listed = await self._offers.resources(server)
+                listed = await self.offers.resources(server)
             except KagedError as error:
                 _log.warning("mcp.resources_not_listed", server=server.name, error=error.message)
                 continue

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
-    from kaged.kernel.identity import Actor
-    from kaged.tools.registry import RegisteredTool
+from kaged.base import JsonObject
+from kaged.kernel.identity import Actor
+from kaged.tools.registry import RegisteredTool
 
 MAX_OPEN_CALLS: Final = 32
 """Calls that one client may have running at a time."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.kernel.identity import Actor
+from kaged.projects.readiness import Ready
 from kaged.serve.mcp.client_session import McpClientSession
 
 if TYPE_CHECKING:
@@ -42,14 +43,18 @@ class _Served:
     streams: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
 
 
+@dataclass(eq=False)
 class McpEndpoint:
     """Lets clients in and keeps track of them."""
 
-    def __init__(self, agents: ServedAgents, *, clock: Clock, ids: Ids, hub: EventHub) -> None:
-        self._agents = agents
-        self._clock = clock
-        self._ids = ids
-        self._hub = hub
+    agents: ServedAgents
+    _: KW_ONLY
+    clock: Clock
+    ids: Ids
+    hub: EventHub
+    ready: Ready
+
+    def __post_init__(self) -> None:
         self._served: dict[tuple[str, str], _Served] = {}
         self._client_sessions: dict[tuple[str, ...], tuple[_Served, McpClientSession]] = {}
         self._tasks = Tasks("mcp endpoint")
@@ -62,6 +67,7 @@ class McpEndpoint:
         Raises:
             KagedError: `project_not_found`, `agent_not_found`; there is no such agent.
             KagedError: `mcp_too_many_clients`; too many agents are served.
+            ProjectOpening: what guards the project is not loaded.
         """
         return (await self._serve(project_id, agent)).server
 
@@ -79,7 +85,7 @@ class McpEndpoint:
         Raises `mcp_too_many_clients`.
         """
         served = self._served[server.port.project_id, server.port.agent]
-        client_session = self._client_session(("stream", self._ids.ulid()), served, actor, "stdio")
+        client_session = self._client_session(("stream", self.ids.ulid()), served, actor, "stdio")
         served.streams.add(cut_off)
         return client_session
 
@@ -111,7 +117,9 @@ class McpEndpoint:
     # -- own -------------------------------------------------------------------------------------
 
     async def _serve(self, project_id: str, agent: str) -> _Served:
-        port = self._agents.port(project_id, agent)
+        port = self.agents.port(project_id, agent)
+        # Clients over HTTP pass here with each request, others when their stream begins.
+        await self.ready(project_id)
         known = self._served.get((project_id, agent))
         if known is not None:
             return known
@@ -128,7 +136,7 @@ class McpEndpoint:
                     f"{MAX_SERVED} agents are served already", code="mcp_too_many_clients"
                 )
             server = cast(
-                "AgentServer", module.AgentServer(port, self._client_session_of, clock=self._clock)
+                "AgentServer", module.AgentServer(port, self._client_session_of, clock=self.clock)
             )
             fresh = self._served[project_id, agent] = _Served(server)
             if not self._watching:
@@ -176,7 +184,7 @@ class McpEndpoint:
     def _client_session(
         self, key: tuple[str, ...], served: _Served, actor: Actor, transport: str
     ) -> McpClientSession:
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         # HTTP clients do not say goodbye: who was not heard of for long has left.
         for old, (_, client_session) in list(self._client_sessions.items()):
             idle = client_session.transport == "http" and client_session.open_calls == 0
@@ -188,11 +196,11 @@ class McpEndpoint:
                 code="mcp_too_many_clients",
                 fix="close one of them",
             )
-        ulid = key[1] if transport == "stdio" else self._ids.ulid()
+        ulid = key[1] if transport == "stdio" else self.ids.ulid()
         client_session = McpClientSession(
             id=f"{transport}:{ulid}",
-            session_id=f"ses_{self._ids.ulid()}",
-            run_id=f"run_{self._ids.ulid()}",
+            session_id=f"ses_{self.ids.ulid()}",
+            run_id=f"run_{self.ids.ulid()}",
             actor=actor,
             transport=transport,
             last_used_s=now_s,
@@ -220,8 +228,8 @@ class McpEndpoint:
 
     async def _watch(self) -> None:
         """Cut everybody off when the daemon begins to stop: open streams would hold it up."""
-        with self._hub.subscribe() as waker:
-            while not self._hub.closed:
+        with self.hub.subscribe() as waker:
+            while not self.hub.closed:
                 waker.clear()
                 await waker.wait()
         for place in list(self._served):

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.config.agents import AgentTree
 from kaged.config.settings import Settings
 from kaged.kernel.identity import Actor
 from kaged.mcp.configured import plans_of
+from kaged.mcp.held_tools import HeldTools
 from kaged.mcp.host import McpHost
 from kaged.mcp.plan import OutsideParts
 from kaged.mcp.states import McpServerState
+from kaged.projects.readiness import Guard
 from kaged.serve.mcp.endpoint import McpEndpoint
 from kaged.serve.mcp.served_agents import ServedAgents
-
-if TYPE_CHECKING:
-    from kaged.config.agents import AgentTree
 
 WHAT: Final = "Outside MCP servers whose tools agents may use."
 APPROVALS: Final = "mcp-approvals.json"
@@ -35,16 +35,22 @@ class McpService:
         self,
         settings: Callable[[], Settings],
         host: McpHost,
+        held: HeldTools,
         parts: OutsideParts,
         endpoint: McpEndpoint,
         agents: ServedAgents,
+        guard: Guard | None = None,
     ) -> None:
+        self._guard = guard or Guard("mcp approvals")
         self._settings = settings
         self._host = host
+        self._held = held
         self._parts = parts
         self._agents = agents
         self._approvals_fault = ""
         self.endpoint = endpoint
+        if not settings().daemon.value.mcp.servers:
+            self._guard.stand()
 
     async def load(self) -> None:
         """Run the servers that the configuration names now; the others are ended."""
@@ -55,8 +61,11 @@ class McpService:
             # Without knowing what was agreed to, nothing may pass for agreed to.
             self._approvals_fault = f"{APPROVALS} cannot be read: {error}"
             _log.error("mcp.approvals_unreadable", error=str(error))
+            self._guard.stand()
             return
         self._approvals_fault = ""
+        # Servers are not waited for: none offers a tool before it was held against the approvals.
+        self._guard.stand()
         await self._host.use(plans_of(settings), self._parts)
 
     async def close(self) -> None:
@@ -107,9 +116,8 @@ class McpService:
 
         Raises `mcp_server_not_found`, McpServerUnavailable.
         """
-        server = self._host.get(name)
-        await server.approve(who.request_id, who.person_id)
-        return server.status()
+        await self._held.approve(name, who)
+        return self._host.get(name).status()
 
     def logs(self, name: str) -> Sequence[str]:
         """Return the last lines of its standard error. Raises `mcp_server_not_found`."""

@@ -1,17 +1,19 @@
-"""A tool's outcome as an MCP result: text for models, structure for programs, errors with a fix."""
+"""A tool's outcome as an MCP result: text for models, structure for programs, errors with a fix.
+
+An error has no structured content: clients check that against the tool's output schema, and would
+show their own complaint instead of the error. Programs find it in `_meta`.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.tools import ToolError
 
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-
 MAX_RESULT_BYTES: Final = 8 * 1024 * 1024
+META_ERROR: Final = "kaged/error"
 WRAPPED: Final = "result"
 """Structured content is always an object; what is none is found under this name."""
 
@@ -70,8 +72,8 @@ def _error(shown: JsonObject) -> JsonObject:
         lines.append(f"Fix: {shown['fix']}")
     return {
         "content": [{"type": "text", "text": "\n".join(lines)}],
-        "structuredContent": {"error": shown},
         "isError": True,
+        "_meta": {META_ERROR: shown},
     }
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, Path
 from pydantic import Field
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kaged.base import KagedError
-from kaged.serve.http.documented import errors
+from kaged.serve.http.connection import accept
+from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
 from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.dependencies import (
@@ -27,9 +29,6 @@ from kaged.serve.http.routes.dependencies import (
 )
 from kaged.serve.http.services import actor_of
 from kaged.serve.mcp.mcp_service import McpService
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 ROOT: Final = "primary"
 
@@ -154,28 +153,26 @@ async def stream(websocket: WebSocket) -> None:
         return
     try:
         module: Any = importlib.import_module("kaged.serve.mcp.stream")  # the SDK is loaded by now
-        await websocket.accept()
-        await module.serve_stream(websocket, server, client_session, cut_off)
+        if await accept(websocket):
+            await module.serve_stream(websocket, server, client_session, cut_off)
     finally:
         service.endpoint.end(server, client_session, cut_off)
 
 
-@router.get("/mcp/servers", responses=errors(), summary="List the outside MCP servers")
+@router.get("/mcp/servers", **documented("List the outside MCP servers"))
 async def list_servers(outside: Outside) -> McpServersOut:
     """Return what is known of each server; none is started."""
     return McpServersOut.model_validate({"servers": outside.servers()})
 
 
-@router.get("/mcp/servers/{name}", responses=errors(404), summary="Describe an outside MCP server")
+@router.get("/mcp/servers/{name}", **documented("Describe an outside MCP server", 404))
 async def get_server(outside: Outside, name: ServerName) -> McpServerOut:
     """Return one server with its tools."""
     return McpServerOut.model_validate(outside.server(name))
 
 
 @router.post(
-    "/mcp/servers/{name}/restart",
-    responses=errors(404, 409),
-    summary="Stop and start an outside MCP server",
+    "/mcp/servers/{name}/restart", **documented("Stop and start an outside MCP server", 404, 409)
 )
 async def restart_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
     """Stop and start a server, also one that was given up."""
@@ -184,8 +181,7 @@ async def restart_server(outside: Outside, who: Who, name: ServerName) -> McpSer
 
 @router.post(
     "/mcp/servers/{name}/approve",
-    responses=errors(404, 409),
-    summary="Agree to an outside MCP server's tools as they are now",
+    **documented("Agree to an outside MCP server's tools as they are now", 404, 409),
 )
 async def approve_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
     """Offer changed and new tools of a server from now on."""
@@ -194,8 +190,7 @@ async def approve_server(outside: Outside, who: Who, name: ServerName) -> McpSer
 
 @router.get(
     "/mcp/servers/{name}/logs",
-    responses=errors(404),
-    summary="Show the last lines that an outside MCP server wrote",
+    **documented("Show the last lines that an outside MCP server wrote", 404),
 )
 async def logs(outside: Outside, name: ServerName) -> McpLogsOut:
     """Return the last lines of a server's standard error."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
+from kaged.pipeline.pipeline import Pipeline
 from kaged.serve.mcp.agent_reading import AgentReading
 from kaged.serve.mcp.client_session import (
     ListedResource,
@@ -18,43 +20,31 @@ from kaged.serve.mcp.client_session import (
     McpClientSession,
     ResourceContent,
 )
-
-if TYPE_CHECKING:
-    from kaged.mcp.host import McpHost
-    from kaged.pipeline.pipeline import Pipeline
-    from kaged.sessions.agent_tools import AgentToolService
-    from kaged.sessions.session_services import SessionServices
-    from kaged.toolbox.project import ProjectWork
-    from kaged.tools import ToolCallContext
+from kaged.sessions.agent_tools import AgentToolService
+from kaged.sessions.session_services import SessionServices
+from kaged.toolbox.project import ProjectWork
+from kaged.tools import ToolCallContext
 
 _log = structlog.get_logger("kaged.mcp")
 
 
+@dataclass(eq=False)
 class ServedAgents:
     """Makes the port of each served agent."""
 
-    def __init__(
-        self,
-        agent_tools: AgentToolService,
-        work: ProjectWork,
-        sessions: SessionServices,
-        host: McpHost,
-        offers: Offers,
-        *,
-        audit: AuditLog,
-        ids: Ids,
-        pipeline: Callable[[], Pipeline | None],
-    ) -> None:
-        self.agent_tools = agent_tools
-        self.work = work
-        self.sessions = sessions
-        self.host = host
-        self.offers = offers
-        self.ids = ids
-        self.pipeline = pipeline
-        self._audit = audit
+    agent_tools: AgentToolService
+    work: ProjectWork
+    sessions: SessionServices
+    host: McpHost
+    offers: Offers
+    _: KW_ONLY
+    audit: AuditLog
+    ids: Ids
+    pipeline: Callable[[], Pipeline | None]
+
+    def __post_init__(self) -> None:
         self._watchers: dict[object, tuple[str, Callable[[], None]]] = {}
-        agent_tools.registry.subscribe(self._everything_changed)
+        self.agent_tools.registry.subscribe(self._everything_changed)
 
     def port(self, project_id: str, agent: str) -> ServedAgent:
         """Return the port of an agent. Raises `project_not_found`, `agent_not_found`."""
@@ -76,7 +66,7 @@ class ServedAgents:
     def post(self, event: AuditEvent) -> None:
         """Record something that has happened already."""
         try:
-            self._audit.post(event)
+            self.audit.post(event)
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
@@ -140,8 +130,7 @@ class ServedAgent:
         self, client_session: McpClientSession, cursor: str | None
     ) -> tuple[Sequence[ListedResource], str | None]:
         """Return a page of what the agent can read, and the cursor of the next."""
-        del client_session
-        return await self._reading.resources(cursor)
+        return await self._reading.resources(cursor, client_session.actor)
 
     async def read_resource(
         self, client_session: McpClientSession, uri: str

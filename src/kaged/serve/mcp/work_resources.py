@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from kaged.base import KagedError, iso_utc
+from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import AccessAction, may
 from kaged.serve.mcp.client_session import ListedResource
+from kaged.sessions.session_services import SessionServices
+from kaged.store.session_rows import session_not_found
 from kaged.store.work_errors import IssueNotFound, SessionNotFound
-
-if TYPE_CHECKING:
-    from kaged.sessions.session_services import SessionServices
-    from kaged.toolbox.project import ProjectWork
+from kaged.toolbox.project import ProjectWork
 
 PAGE: Final = 50
 ENTRIES: Final = 200
@@ -39,10 +40,10 @@ async def issue_page(
 
 
 async def session_page(
-    sessions: SessionServices, project_id: str, offset: int
+    sessions: SessionServices, project_id: str, offset: int, actor: Actor
 ) -> tuple[Sequence[ListedResource], int | None]:
-    """Return a page of a project's sessions, last used first, and where the next begins."""
-    records, total = await sessions.store.sessions.page(project_id, None, PAGE, offset)
+    """Return a page of the sessions that a client's person may see, and where the next begins."""
+    records, total = await sessions.service.list(project_id, limit=PAGE, offset=offset, actor=actor)
     page = [
         ListedResource(
             f"kaged://sessions/{one.id}",
@@ -64,10 +65,14 @@ async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-async def read_session(sessions: SessionServices, project_id: str, session_id: str) -> str:
+async def read_session(
+    sessions: SessionServices, project_id: str, session_id: str, actor: Actor | None
+) -> str:
     """Return a session with its newest entries, as JSON. Raises `mcp_resource_not_found`."""
     try:
         found = await sessions.service.get(project_id, session_id)
+        if actor is not None and not may(actor, AccessAction.SEE, found.ownership):
+            raise session_not_found(session_id)
         entries = await sessions.transcript.last(found.id, ENTRIES)
     except SessionNotFound as error:
         raise KagedError(error.message, code="mcp_resource_not_found", fix=error.fix) from error

@@ -88,6 +88,7 @@ class SandboxChannels:
             return None
         # As long as the command may run, if that is longer than usual.
         wanted_s = int(command.timeout_s) + _TOKEN_SPARE_S
+        skill = command.skill
         return self._tokens.mint(
             identity.person_id,
             routing=RoutingClaims(
@@ -95,7 +96,13 @@ class SandboxChannels:
                 chat_type=identity.chat_type,
                 provider=identity.provider,
                 session_key=command.session_id or None,
+                project_id=command.project_id or None,
+                thread_id=identity.thread_id,
+                source_username=identity.source_username,
+                source_display_name=identity.source_display_name,
             ),
+            skill=None if skill is None else skill.name,
+            caps=None if skill is None else skill.capabilities,
             ttl_s=min(max(SANDBOX_TTL_S, wanted_s), MAX_LIFETIME_S),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,29 +17,17 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
-from kaged.audit.credentials import is_secret_key
+from kaged.audit.credentials import REDACTED
 from kaged.base import Clock, JsonObject
 from kaged.cage import Spawner
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    AuthPollCall,
-    AuthPollResult,
-    AuthRevokeCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthCompleteResult,
-    CapabilityAuthPending,
-    CapabilityCallContext,
-    CapabilityDefinition,
-    CapabilityOperation,
-    InvokeCall,
-)
+from kaged.services import contract
 from kaged.services.errors import (
     CapabilityInvalidInput,
     CapabilityInvalidOutput,
+    is_own_code,
     provider_error,
 )
-from kaged.services.known_secrets import looks_random, needles, scrub
+from kaged.services.known_secrets import configured_secrets
 from kaged.services.providers.bridge_command import (
     BridgeSpec,
     bridge_env,
@@ -47,31 +36,9 @@ from kaged.services.providers.bridge_command import (
 )
 from kaged.services.providers.bridge_persistent import PersistentBridge
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
-from kaged.wire.bridge_methods import (
-    AccountLinked,
-    AuthPending,
-    OperationEntry,
-    auth_begin_params,
-    auth_complete_params,
-    auth_poll_params,
-    auth_revoke_params,
-    invoke_params,
-    parse_account_linked,
-    parse_auth_begun,
-    parse_auth_polled,
-    parse_definitions,
-    parse_invoked,
-)
-from kaged.wire.envelope import (
-    BridgeAnswer,
-    BridgeFailure,
-    BridgeMethod,
-    BridgeRequest,
-    EnvelopeViolation,
-    bridge_request_id,
-    encode_request,
-    parse_answer,
-)
+from kaged.services.secret_search import CallSecrets, SecretForms
+from kaged.wire import bridge_methods as wire
+from kaged.wire import envelope
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims, bridge_audience, bridge_ttl_s, mint_token
 
@@ -105,10 +72,8 @@ class BridgeProvider:
         self._everybody = everybody
         self._runner: BridgeRunner | None = None
         self._persistent: PersistentBridge | None = None
-        secret = self._key.export_text()
-        hidden = [v for name, v in spec.env if v and (is_secret_key(name) or looks_random(v))]
-        self._secrets = (secret, *hidden)
-        self._needles = needles(self._secrets)
+        hidden = configured_secrets(dict(spec.env))
+        self._secrets = SecretForms.of((self._key.export_text(), *hidden))
 
     @property
     def namespace(self) -> str:
@@ -120,11 +85,11 @@ class BridgeProvider:
         """The most processes that ran for it at one time."""
         return 0 if self._runner is None else self._runner.most
 
-    async def definitions(self) -> list[CapabilityDefinition]:
+    async def definitions(self) -> list[contract.CapabilityDefinition]:
         """Ask the bridge what it offers; it gets no caller's context for that."""
         runner = self._place()
-        answer = await self._one_shot(runner, BridgeMethod.DEFINITIONS, {})
-        found = self._read(lambda: parse_definitions(answer))
+        answer = await self._one_shot(runner, envelope.BridgeMethod.DEFINITIONS, {})
+        found = self._read(lambda: wire.parse_definitions(answer))
         if self._spec.mode == PERSISTENT:
             if PERSISTENT in found.features:
                 self._persistent = self._persistent or PersistentBridge(
@@ -133,36 +98,36 @@ class BridgeProvider:
             else:
                 _log.warning("bridge.not_persistent", provider=self._spec.name)
         return [
-            CapabilityDefinition(
+            contract.CapabilityDefinition(
                 id=entry.id,
                 description=entry.description,
                 sensitive=entry.sensitive,
                 allowed_chat_types=list(entry.allowed_chat_types),
-                operations={one.name: _operation(one) for one in entry.operations},
+                operations={
+                    one.name: contract.CapabilityOperation(**asdict(one))
+                    for one in entry.operations
+                },
             )
             for entry in found.entries
         ]
 
-    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+    async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account."""
         token = self._token(call.context)
-        params = auth_begin_params(call.capability_id, call.account_hint, token)
-        answer = await self._ask(BridgeMethod.AUTH_BEGIN, params, token)
-        begun = self._read(lambda: parse_auth_begun(answer))
-        return CapabilityAuthBeginResult(
-            auth_url=begun.auth_url,
-            expires_at_ms=None if begun.expires_at is None else parse_moment(begun.expires_at),
-            flow_state=begun.flow_state,
-            flow_type=begun.flow_type,
-            user_code=begun.user_code,
-            poll_interval_s=begun.poll_interval_s,
-            expected_callback_state=begun.expected_callback_state,
-        )
+        params = wire.auth_begin_params(call.capability_id, call.account_hint, token)
+        answer = await self._ask(envelope.BridgeMethod.AUTH_BEGIN, params, token)
+        begun = self._read(lambda: wire.parse_auth_begun(answer))
+        said = asdict(begun)
+        expires_at = said.pop("expires_at")
+        expires_at_ms = None if expires_at is None else parse_moment(expires_at)
+        return contract.CapabilityAuthBeginResult(**said, expires_at_ms=expires_at_ms)
 
-    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+    async def auth_complete(
+        self, call: contract.AuthCompleteCall
+    ) -> contract.CapabilityAuthCompleteResult:
         """Finish linking an account; both generations find their own names in the params."""
         token = self._token(call.context)
-        params = auth_complete_params(
+        params = wire.auth_complete_params(
             call.capability_id,
             flow_state=call.flow_state,
             authorization_code=call.authorization_code,
@@ -171,33 +136,34 @@ class BridgeProvider:
             account_hint=call.account_hint,
             context_token=token,
         )
-        answer = await self._ask(BridgeMethod.AUTH_COMPLETE, params, token)
-        return _linked(self._read(lambda: parse_account_linked(answer)))
+        answer = await self._ask(envelope.BridgeMethod.AUTH_COMPLETE, params, token)
+        linked = self._read(lambda: wire.parse_account_linked(answer))
+        return contract.CapabilityAuthCompleteResult(**asdict(linked))
 
-    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
+    async def auth_poll(self, call: contract.AuthPollCall) -> contract.AuthPollResult:
         """Ask whether the person has agreed on another device."""
         token = self._token(call.context)
-        params = auth_poll_params(call.capability_id, call.flow_state, token)
-        answer = await self._ask(BridgeMethod.AUTH_POLL, params, token)
-        found = self._read(lambda: parse_auth_polled(answer))
-        if isinstance(found, AuthPending):
-            return CapabilityAuthPending(found.retry_after_s)
-        return _linked(found)
+        params = wire.auth_poll_params(call.capability_id, call.flow_state, token)
+        answer = await self._ask(envelope.BridgeMethod.AUTH_POLL, params, token)
+        found = self._read(lambda: wire.parse_auth_polled(answer))
+        if isinstance(found, wire.AuthPending):
+            return contract.CapabilityAuthPending(found.retry_after_s)
+        return contract.CapabilityAuthCompleteResult(**asdict(found))
 
-    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
+    async def auth_revoke(self, call: contract.AuthRevokeCall) -> bool:
         """Notify the bridge of a revoked account; False when it knows no such method."""
         token = self._token(call.context)
-        params = auth_revoke_params(call.capability_id, call.account_ref, token)
+        params = wire.auth_revoke_params(call.capability_id, call.account_ref, token)
         try:
-            await self._ask(BridgeMethod.AUTH_REVOKE, params, token)
+            await self._ask(envelope.BridgeMethod.AUTH_REVOKE, params, token)
         except CapabilityInvalidInput:
             return False
         return True
 
-    async def invoke(self, call: InvokeCall) -> JsonObject:
+    async def invoke(self, call: contract.InvokeCall) -> JsonObject:
         """Run one operation."""
         token = self._token(call.context)
-        params = invoke_params(
+        params = wire.invoke_params(
             call.capability_id,
             call.operation,
             input_data=call.input_data,
@@ -205,7 +171,7 @@ class BridgeProvider:
             idempotency_key=call.idempotency_key,
             context_token=token,
         )
-        return parse_invoked(await self._ask(BridgeMethod.INVOKE, params, token))
+        return wire.parse_invoked(await self._ask(envelope.BridgeMethod.INVOKE, params, token))
 
     async def close(self) -> None:
         """End its processes."""
@@ -230,61 +196,64 @@ class BridgeProvider:
                 BridgePlace(command, env, self._directory),
                 self._spawner,
                 self._everybody,
-                secrets=self._secrets,
+                secrets=CallSecrets(self._secrets),
             )
         return self._runner
 
-    async def _ask(self, method: BridgeMethod, params: JsonObject, token: str) -> JsonObject:
+    async def _ask(
+        self, method: envelope.BridgeMethod, params: JsonObject, token: str
+    ) -> JsonObject:
         runner = self._place()
         if self._persistent is None:
             return await self._one_shot(runner, method, params, token)
-        request_id = bridge_request_id(secrets.randbits)
-        request = BridgeRequest(request_id, self.namespace, method, params)
-        answer = await self._persistent.exchange(request_id, encode_request(request))
+        request_id = envelope.bridge_request_id(secrets.randbits)
+        request = envelope.BridgeRequest(request_id, self.namespace, method, params)
+        answer = await self._persistent.exchange(request_id, envelope.encode_request(request))
         return self._result(answer, token)
 
     async def _one_shot(
-        self, runner: BridgeRunner, method: BridgeMethod, params: JsonObject, token: str = ""
+        self,
+        runner: BridgeRunner,
+        method: envelope.BridgeMethod,
+        params: JsonObject,
+        token: str = "",
     ) -> JsonObject:
-        request_id = bridge_request_id(secrets.randbits)
-        request = BridgeRequest(request_id, self.namespace, method, params)
-        said = await runner.exchange(encode_request(request))
-        return self._result(self._read(lambda: parse_answer(said, request_id)), token)
+        request_id = envelope.bridge_request_id(secrets.randbits)
+        request = envelope.BridgeRequest(request_id, self.namespace, method, params)
+        said = await runner.exchange(envelope.encode_request(request))
+        return self._result(self._read(lambda: envelope.parse_answer(said, request_id)), token)
 
-    def _result(self, answer: BridgeAnswer, token: str) -> JsonObject:
-        if isinstance(answer, BridgeFailure):
-            error = provider_error(answer.code, scrub(answer.message, (*self._secrets, token)))
+    def _result(self, answer: envelope.BridgeAnswer, token: str) -> JsonObject:
+        secrets = CallSecrets(self._secrets)
+        if token:
+            secrets.learn(token, token.rpartition(".")[2])
+        if isinstance(answer, envelope.BridgeFailure):
+            whole = answer.whole_code
+            leaks = not is_own_code(whole) and secrets.found_in_text(whole)
+            code = envelope.BACKEND_UNAVAILABLE if leaks else answer.code
+            error = provider_error(code, secrets.scrub(answer.whole_message))
             if answer.original_code is not None:
-                error.noted["bridge.error_code"] = answer.original_code
+                error.noted["bridge.error_code"] = REDACTED if leaks else answer.original_code
             raise error
-        text = msgspec.json.encode(answer.result)
-        hidden = (*self._needles, token.encode("ascii")) if token else self._needles
-        if any(needle in text for needle in hidden):
+        if secrets.found_in(msgspec.json.encode(answer.result)):
             raise CapabilityInvalidOutput("the bridge's answer holds a secret of the host")
         return answer.result
 
     def _read(self, parse: Callable[[], T]) -> T:
         try:
             return parse()
-        except EnvelopeViolation as error:
+        except envelope.EnvelopeViolation as error:
             raise CapabilityInvalidOutput(error.message) from None
 
-    def _token(self, context: CapabilityCallContext) -> str:
+    def _token(self, context: contract.CapabilityCallContext) -> str:
         if not context.user_id.strip():
             raise CapabilityInvalidInput("a capability call needs a user")
+        claims = asdict(context)
         return mint_token(
             self._key,
-            context.user_id,
+            claims.pop("user_id"),
             clock=self._clock,
-            routing=RoutingClaims(
-                chat_id=context.chat_id,
-                chat_type=context.chat_type,
-                provider=context.provider,
-                thread_id=context.thread_id,
-                session_key=context.session_key,
-                source_username=context.source_username,
-                source_display_name=context.source_display_name,
-            ),
+            routing=RoutingClaims(**claims),
             audience=bridge_audience(self.namespace),
             ttl_s=bridge_ttl_s(int(self._spec.timeout_s)),
         )
@@ -303,20 +272,3 @@ def parse_moment(text: str) -> int:
         return int(moment.timestamp() * 1000)
     except (ValueError, OverflowError):
         raise CapabilityInvalidOutput("the bridge gave an expiry that is no time") from None
-
-
-def _operation(entry: OperationEntry) -> CapabilityOperation:
-    return CapabilityOperation(
-        name=entry.name,
-        description=entry.description,
-        requires_auth=entry.requires_auth,
-        mutating=entry.mutating,
-        input_schema=entry.input_schema,
-        output_schema=entry.output_schema,
-    )
-
-
-def _linked(found: AccountLinked) -> CapabilityAuthCompleteResult:
-    return CapabilityAuthCompleteResult(
-        found.account_ref, found.credential_material, found.metadata
-    )

@@ -34,9 +34,9 @@ from kaged.services.errors import (
     CapabilityInvalidOutput,
     OutcomeLost,
 )
-from kaged.services.known_secrets import scrub
 from kaged.services.providers.bridge_command import BridgeSpec
 from kaged.services.providers.bridge_orphans import BridgeOrphans
+from kaged.services.secret_search import CallSecrets
 
 STDERR_LIMIT_BYTES: Final = 64 * 1024
 TERM_GRACE_S: Final = 0.5
@@ -102,7 +102,7 @@ class BridgeRunner:
         spawner: Spawner,
         everybody: asyncio.Semaphore,
         *,
-        secrets: tuple[str, ...] = (),
+        secrets: CallSecrets | None = None,
         standby_idle_s: float = STANDBY_IDLE_S,
     ) -> None:
         self._spec = spec
@@ -110,7 +110,7 @@ class BridgeRunner:
         self._spawner = spawner
         self._everybody = everybody
         self._own = asyncio.Semaphore(spec.max_concurrency)
-        self._secrets = secrets
+        self._secrets = secrets or CallSecrets()
         self._idle_s = standby_idle_s
         self._tasks = Tasks(f"bridge {spec.name}", report_kind)
         self._standby: CageProcess | None = None
@@ -204,7 +204,7 @@ class BridgeRunner:
             out.close()
             errors.close()
         if errors.kept.strip():
-            shown = scrub(errors.kept.decode("utf-8", errors="replace"), self._secrets)
+            shown = self._secrets.scrub(errors.kept.decode("utf-8", errors="replace"))
             _log.info("bridge.stderr", provider=self._spec.name, text=shown)
         if out.over:
             raise CapabilityInvalidOutput("the bridge wrote more than it may")

@@ -13,16 +13,8 @@ from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.http_exchange import HttpExchange
+from kaged.services.providers import events
 from kaged.services.providers.caldav_client import ANSWER_LIMIT_BYTES, CalDavClient
-from kaged.services.providers.events import (
-    caldav_moment,
-    change_event,
-    describe_events,
-    matches,
-    new_event_name,
-    parse_moment,
-    write_event,
-)
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
@@ -42,6 +34,7 @@ class CalendarSettings:
     namespace: str
     url: str
     timeout_s: float = 30.0
+    ca_file: str | None = None
 
 
 class CalDavCalendar(LinkedProvider):
@@ -109,18 +102,20 @@ class CalDavCalendar(LinkedProvider):
         else:
             calendars = [one.path for one in await client.calendars()]
         for calendar in calendars:
-            for one in await client.events(calendar, caldav_moment(start), caldav_moment(end)):
-                found += describe_events(one.path, one.etag, one.text)
+            for one in await client.events(
+                calendar, events.caldav_moment(start), events.caldav_moment(end)
+            ):
+                found += events.describe_events(one.path, one.etag, one.text)
         if text is not None:
-            found = [one for one in found if matches(one, text)]
+            found = [one for one in found if events.matches(one, text)]
         found.sort(key=lambda one: (str(one["start"]), str(one["title"])))
-        events: list[JsonValue] = [*found[:limit]]
-        return {"events": events, "total": len(found)}
+        listed: list[JsonValue] = [*found[:limit]]
+        return {"events": listed, "total": len(found)}
 
     async def _create(self, client: CalDavClient, call: InvokeCall) -> JsonObject:
         given = call.input_data
-        name = new_event_name(call.idempotency_key, call.context.user_id)
-        text = write_event(name, given, now_ms=self._clock.now_ms())
+        name = events.new_event_name(call.idempotency_key, call.context.user_id)
+        text = events.write_event(name, given, now_ms=self._clock.now_ms())
         calendar = await self._target(client, given)
         path = await client.create(calendar, f"{name}.ics", text)
         return {"event_id": path, "calendar": calendar}
@@ -132,16 +127,18 @@ class CalDavCalendar(LinkedProvider):
         version = given.get("version")
         if isinstance(version, str) and version and version != found.etag:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
-        await client.replace(found, change_event(found.text, given, now_ms=self._clock.now_ms()))
+        await client.replace(
+            found, events.change_event(found.text, given, now_ms=self._clock.now_ms())
+        )
         return {"event_id": found.path, "updated": True}
 
     # -- own -------------------------------------------------------------------------------------
 
     def _window(self, given: JsonObject) -> tuple[datetime, datetime]:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC)
-        start = parse_moment("start", str(given["start"])) if "start" in given else now
+        start = events.parse_moment("start", str(given["start"])) if "start" in given else now
         end = (
-            parse_moment("end", str(given["end"]))
+            events.parse_moment("end", str(given["end"]))
             if "end" in given
             else start + timedelta(days=WINDOW_DAYS)
         )
@@ -166,6 +163,7 @@ class CalDavCalendar(LinkedProvider):
             timeout_s=self._settings.timeout_s,
             transport=self._transport,
             headers={"Authorization": authorization},
+            ca_file=self._settings.ca_file,
         ) as http:
             yield CalDavClient(self._settings.url, http)
 

@@ -16,6 +16,7 @@ from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInvalidInput,
+    auth_required,
 )
 from kaged.services.http_exchange import HttpAnswer, HttpExchange
 
@@ -113,7 +114,7 @@ class CalDavClient:
         path = f"{self._own(calendar).rstrip('/')}/{quote(name, safe='')}"
         headers = {"If-None-Match": "*", "Content-Type": "text/calendar; charset=utf-8"}
         answer = await self._ask(
-            "PUT", path, text, headers, expected=(200, 201, 204, 403, 404, 409, 412)
+            "PUT", path, text, headers, expected=(200, 201, 204, 404, 409, 412)
         )
         if answer.status == 412:
             return path  # it is there already: the same call came twice
@@ -127,7 +128,7 @@ class CalDavClient:
         if found.etag:
             headers["If-Match"] = found.etag
         answer = await self._ask(
-            "PUT", found.path, text, headers, expected=(200, 201, 204, 403, 409, 412)
+            "PUT", found.path, text, headers, expected=(200, 201, 204, 409, 412)
         )
         if answer.status == 412:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
@@ -138,12 +139,10 @@ class CalDavClient:
         """Remove a resource; False when it was gone."""
         headers = {"If-Match": etag} if etag else {}
         answer = await self._ask(
-            "DELETE", self._own(path), "", headers, expected=(200, 204, 403, 404, 410, 412)
+            "DELETE", self._own(path), "", headers, expected=(200, 204, 404, 410, 412)
         )
         if answer.status == 412:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
-        if answer.status == 403:
-            raise CapabilityInvalidInput("the event may not be deleted")
         return answer.status in {200, 204}
 
     # -- own -------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ class CalDavClient:
 
     async def _xml(self, method: str, path: str, body: str, *, depth: str) -> ET.Element:
         headers = {"Depth": depth, "Content-Type": "application/xml; charset=utf-8"}
-        answer = await self._ask(method, path, body, headers, expected=(207, 403, 404))
+        answer = await self._ask(method, path, body, headers, expected=(207, 404))
         if answer.status != 207:
             raise CapabilityInvalidInput("there is no such calendar for this account")
         text = _text(answer)
@@ -195,8 +194,10 @@ class CalDavClient:
             headers=headers,
         )
         if answer.status == 401:
+            raise auth_required("the calendar server does not accept this login")
+        if answer.status == 403:
             raise CapabilityError(
-                "the calendar server does not accept this login", code="capability_auth_required"
+                "the calendar server does not allow this", code="capability_access_denied"
             )
         if answer.status not in expected:
             raise CapabilityBackendUnavailable("the calendar server refused the request")

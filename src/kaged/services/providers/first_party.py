@@ -10,10 +10,11 @@ nothing shows it again.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kaged.base import Clock
 from kaged.config.providers import Provider, ProviderType
@@ -21,73 +22,47 @@ from kaged.services.contract import CapabilityProvider
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from kaged.services.providers.oauth import OAuthClient, OAuthSettings, ShortText
 from kaged.services.providers.rest_description import require_base_url
-
-if TYPE_CHECKING:
-    from contextlib import AsyncExitStack
+from kaged.services.tls import require_ca_file
 
 CLIENT_SECRET: Final = "OAUTH_CLIENT_SECRET"  # noqa: S105 - the name of a variable, not a secret
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 M = TypeVar("M", bound=BaseModel)
-_ShortText = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _OAuth(_Strict):
-    client_id: _ShortText
-    token_url: _ShortText
-    authorization_url: _ShortText | None = None
-    device_url: _ShortText | None = None
-    revocation_url: _ShortText | None = None
-    userinfo_url: _ShortText | None = None
-    redirect_uri: _ShortText = "http://127.0.0.1/callback"
-    scopes: tuple[_ShortText, ...] = ()
-
-    @field_validator(
-        "token_url", "authorization_url", "device_url", "revocation_url", "userinfo_url"
-    )
-    @classmethod
-    def _secure(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                require_base_url(value.partition("?")[0])
-            except CapabilityInvalidInput:
-                raise ValueError("must start with https:// (http:// on loopback only)") from None
-        return value
-
-
 class _Linked(_Strict):
     """What every kind with accounts has: OAuth, or a password that is typed into a page."""
 
-    oauth: _OAuth | None = None
+    oauth: OAuthSettings | None = None
     link_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    link_url: _ShortText | None = None
+    link_url: ShortText | None = None
+    ca_file: ShortText | None = None
 
 
 class _Mail(_Linked):
-    imap: _ShortText
-    smtp: _ShortText | None = None
+    imap: ShortText
+    smtp: ShortText | None = None
     security: Security = Security.TLS
     smtp_security: Security | None = None
-    ca_file: _ShortText | None = None
-    drafts_folder: _ShortText = "Drafts"
-    sent_folder: _ShortText | None = None
+    drafts_folder: ShortText = "Drafts"
+    sent_folder: ShortText | None = None
 
 
 class _Calendar(_Linked):
-    url: _ShortText
+    url: ShortText
 
 
 class _Rest(_Linked):
-    description: _ShortText
-    base_url: _ShortText | None = None
+    description: ShortText
+    base_url: ShortText | None = None
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = "api"
-    operations: tuple[_ShortText, ...] = ()
+    operations: tuple[ShortText, ...] = ()
     auth: Annotated[str, Field(pattern="^(oauth|token|none)$")] = "oauth"
     sensitive: bool = True
     check_path: Annotated[str, Field(pattern="^/[!-~]*$", max_length=500)] | None = None
@@ -125,8 +100,9 @@ class FirstPartyProviders:
 
         said = _read(_Mail, planned)
         security = said.smtp_security or said.security
-        imap = _host(said.imap, 993, said.security, said.ca_file)
-        smtp = None if said.smtp is None else _host(said.smtp, 465, security, said.ca_file)
+        ca_file = self._ca_file(said)
+        imap = _host(said.imap, 993, said.security, ca_file)
+        smtp = None if said.smtp is None else _host(said.smtp, 465, security, ca_file)
         settings = EmailSettings(
             planned.namespace,
             imap,
@@ -148,7 +124,7 @@ class FirstPartyProviders:
         said = _read(_Calendar, planned)
         url = require_base_url(said.url)
         return CalDavCalendar(
-            CalendarSettings(planned.namespace, url, planned.timeout_s),
+            CalendarSettings(planned.namespace, url, planned.timeout_s, self._ca_file(said)),
             clock=self._clock,
             page=self._page(said),
             oauth=self._oauth(said, planned),
@@ -174,8 +150,14 @@ class FirstPartyProviders:
             sensitive=said.sensitive,
             check_path=said.check_path,
             timeout_s=planned.timeout_s,
+            ca_file=self._ca_file(said),
         )
         return HttpRest(settings, page=self._page(said), oauth=self._oauth(said, planned))
+
+    def _ca_file(self, said: _Linked) -> str | None:
+        if said.ca_file is None:
+            return None
+        return require_ca_file(self._config_dir / Path(said.ca_file).expanduser())
 
     def _page(self, said: _Linked) -> LinkPage:
         page = LinkPage(self._clock, port=said.link_port, public_url=said.link_url)
@@ -186,11 +168,13 @@ class FirstPartyProviders:
         if said.oauth is None:
             return None
         secret = planned.env.get(CLIENT_SECRET)
-        settings = OAuthSettings(
-            **said.oauth.model_dump(),
+        return OAuthClient(
+            said.oauth,
+            clock=self._clock,
             client_secret=None if secret is None else secret.reveal(),
+            timeout_s=planned.timeout_s,
+            ca_file=self._ca_file(said),
         )
-        return OAuthClient(settings, clock=self._clock, timeout_s=planned.timeout_s)
 
 
 def _read(model: type[M], planned: Provider) -> M:

@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from kaged.base import JsonObject, JsonValue
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthCompleteResult,
-    CapabilityDefinition,
-    CapabilityOperation,
-    InvokeCall,
-)
+from kaged.services import contract
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInvalidInput,
     CapabilityRateLimited,
+    auth_required,
 )
 from kaged.services.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
 from kaged.services.providers.linking import LinkedProvider
@@ -61,6 +54,7 @@ class RestSettings:
     sensitive: bool = True
     check_path: str | None = None
     timeout_s: float = 30.0
+    ca_file: str | None = None
 
 
 class HttpRest(LinkedProvider):
@@ -81,11 +75,11 @@ class HttpRest(LinkedProvider):
         self._settings = settings
         self._transport = transport
 
-    async def definitions(self) -> list[CapabilityDefinition]:
+    async def definitions(self) -> list[contract.CapabilityDefinition]:
         """Return the one capability with the described operations."""
         settings = self._settings
         operations = {
-            name: CapabilityOperation(
+            name: contract.CapabilityOperation(
                 name,
                 one.description,
                 requires_auth=settings.auth is not RestAuth.NONE,
@@ -100,7 +94,7 @@ class HttpRest(LinkedProvider):
             for name, one in settings.api.operations.items()
         }
         return [
-            CapabilityDefinition(
+            contract.CapabilityDefinition(
                 id=f"{settings.namespace}.{settings.name}",
                 description=settings.api.description,
                 sensitive=settings.sensitive,
@@ -108,17 +102,19 @@ class HttpRest(LinkedProvider):
             )
         ]
 
-    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+    async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account, where the API knows accounts."""
         self._require_accounts()
         return await super().auth_begin(call)
 
-    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+    async def auth_complete(
+        self, call: contract.AuthCompleteCall
+    ) -> contract.CapabilityAuthCompleteResult:
         """Finish linking an account, where the API knows accounts."""
         self._require_accounts()
         return await super().auth_complete(call)
 
-    async def invoke(self, call: InvokeCall) -> JsonObject:
+    async def invoke(self, call: contract.InvokeCall) -> JsonObject:
         """Make one described call."""
         operation = self._settings.api.operations.get(call.operation)
         if operation is None:
@@ -150,9 +146,7 @@ class HttpRest(LinkedProvider):
         url = self._settings.api.base_url + self._settings.check_path
         answer = await self._ask("GET", url, password, [], None, None)
         if answer.status >= 400:
-            raise CapabilityError(
-                "The service does not accept this token.", code="capability_auth_required"
-            )
+            raise auth_required("The service does not accept this token.")
 
     async def _ask(
         self,
@@ -174,6 +168,7 @@ class HttpRest(LinkedProvider):
             ANSWER_LIMIT_BYTES,
             timeout_s=self._settings.timeout_s,
             transport=self._transport,
+            ca_file=self._settings.ca_file,
         ) as http:
             try:
                 return await http.ask(method, url, params=tuple(query), headers=headers, **options)
@@ -212,13 +207,25 @@ def _plain(value: JsonValue) -> str:
     raise CapabilityInvalidInput("a parameter is a text, a number or yes and no")
 
 
-def _output(answer: HttpAnswer) -> JsonObject:
+def _data(body: bytes) -> JsonValue:
     import msgspec  # noqa: PLC0415 - only where an answer is read
 
+    if not body:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body.decode("utf-8", "replace")[:_TEXT_LIMIT_CHARS]
+
+
+def _output(answer: HttpAnswer) -> JsonObject:
     status = answer.status
     if status == 401:
+        raise auth_required("the service no longer accepts the linked account")
+    if status == 403:
         raise CapabilityError(
-            "the service no longer accepts the linked account", code="capability_auth_required"
+            f"the service does not allow this{_said(_data(answer.body))}",
+            code="capability_access_denied",
         )
     if status == 429:
         wait = answer.headers.get("retry-after", "")
@@ -228,12 +235,7 @@ def _output(answer: HttpAnswer) -> JsonObject:
         )
     if status >= 500 or 300 <= status < 400:
         raise CapabilityBackendUnavailable(f"the service answered {status}")
-    data: JsonValue = None
-    if answer.body:
-        try:
-            data = msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            data = answer.body.decode("utf-8", "replace")[:_TEXT_LIMIT_CHARS]
+    data = _data(answer.body)
     if status >= 400:
         raise CapabilityInvalidInput(f"the service answered {status}{_said(data)}")
     output: JsonObject = {"status": status, "data": data}
@@ -244,8 +246,11 @@ def _output(answer: HttpAnswer) -> JsonObject:
 
 
 def _said(data: JsonValue) -> str:
-    """Return the service's own short message about a refusal, if it has one."""
+    """Return the service's own message about a refusal, if it has one.
+
+    As a whole: it is cut where the secrets are known that it may repeat.
+    """
     message = data.get("message") if isinstance(data, dict) else None
     if not isinstance(message, str) or not message.isprintable():
         return ""
-    return f": {message[:200]}"
+    return f": {message}"

@@ -9,32 +9,30 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from email.message import EmailMessage
+from typing import Any, Final, TypeVar, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
-    CapabilityError,
     CapabilityInvalidInput,
+    auth_required,
 )
-from kaged.services.providers.letters import (
-    MESSAGE_LIMIT_BYTES,
-    TEXT_LIMIT_CHARS,
-    Draft,
-    describe_head,
-    read_letter,
-    recipients,
-    write_letter,
-)
+from kaged.services.providers import letters
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
-from kaged.services.providers.mailbox import Criterion, Login, Mailbox, MailHost, Security
+from kaged.services.providers.mailbox import (
+    MAIL_SERVER,
+    Criterion,
+    Login,
+    Mailbox,
+    MailHost,
+    Security,
+)
 from kaged.services.providers.oauth import OAuthClient
 from kaged.services.providers.operation_schemas import email_definition
-
-if TYPE_CHECKING:
-    from email.message import EmailMessage
+from kaged.services.tls import tls_fault
 
 WORKERS: Final = 8
 _MONTHS: Final = (
@@ -124,7 +122,7 @@ class ImapEmail(LinkedProvider):
             if isinstance(before_uid, int):
                 uids = [uid for uid in uids if uid < before_uid]
             chosen = uids[-limit:][::-1]
-            heads: list[JsonValue] = [describe_head(one) for one in box.heads(chosen)]
+            heads: list[JsonValue] = [letters.describe_head(one) for one in box.heads(chosen)]
         answer: JsonObject = {"folder": folder, "messages": heads, "total": len(uids)}
         if len(uids) > len(chosen) and chosen:
             answer["next_before_uid"] = chosen[-1]
@@ -136,17 +134,17 @@ class ImapEmail(LinkedProvider):
         mark = given.get("mark_seen") is True
         with self._mailbox(login) as box:
             box.open(folder, change=mark)
-            found = box.message(uid, MESSAGE_LIMIT_BYTES)
+            found = box.message(uid, letters.MESSAGE_LIMIT_BYTES)
             if found is None:
                 raise CapabilityInvalidInput(f"there is no message {uid} in {folder!r}")
             if mark:
                 box.mark_seen(uid)
-        limit = cast("int", given.get("max_chars", TEXT_LIMIT_CHARS // 5))
-        return {"folder": folder, **read_letter(found, limit)}
+        limit = cast("int", given.get("max_chars", letters.TEXT_LIMIT_CHARS // 5))
+        return {"folder": folder, **letters.read_letter(found, limit)}
 
     def _send(self, login: Login, sender: str, call: InvokeCall) -> JsonObject:
         draft = _draft(call.input_data)
-        everybody = recipients(draft)
+        everybody = letters.recipients(draft)
         letter = self._letter(draft, sender, call)
         refused = self._deliver(login, sender, letter, everybody)
         answer: JsonObject = {
@@ -192,13 +190,13 @@ class ImapEmail(LinkedProvider):
     def _mailbox(self, login: Login) -> Mailbox:
         return Mailbox(self._settings.imap, login, self._settings.timeout_s)
 
-    def _letter(self, draft: Draft, sender: str, call: InvokeCall) -> EmailMessage:
+    def _letter(self, draft: letters.Draft, sender: str, call: InvokeCall) -> EmailMessage:
         if "@" not in sender:
             raise CapabilityInvalidInput(
                 "the linked account has no e-mail address to write from; link it again with one"
             )
         key = call.idempotency_key
-        return write_letter(draft, sender, now_ms=self._clock.now_ms(), key=key)
+        return letters.write_letter(draft, sender, now_ms=self._clock.now_ms(), key=key)
 
     def _deliver(
         self, login: Login, sender: str, letter: EmailMessage, everybody: list[str]
@@ -217,15 +215,13 @@ class ImapEmail(LinkedProvider):
                     smtp.login(login.username, login.password or "")
                 refused = smtp.send_message(letter, sender, everybody)
         except smtplib.SMTPAuthenticationError as error:
-            raise CapabilityError(
-                "the mail server does not accept this login", code="capability_auth_required"
-            ) from error
+            raise auth_required("the mail server does not accept this login") from error
         except smtplib.SMTPRecipientsRefused as error:
             raise CapabilityInvalidInput("the mail server accepts none of the addresses") from error
         except (smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
             raise CapabilityInvalidInput("the mail server does not accept this message") from error
         except (smtplib.SMTPException, OSError) as error:
-            raise CapabilityBackendUnavailable(
+            raise tls_fault(error, MAIL_SERVER) or CapabilityBackendUnavailable(
                 "the mail server cannot be reached or broke off"
             ) from error
         return sorted(refused)
@@ -280,12 +276,12 @@ def _imap_date(name: str, text: str) -> str:
     return f"{day.day:02d}-{_MONTHS[day.month - 1]}-{day.year:04d}"
 
 
-def _draft(given: JsonObject) -> Draft:
+def _draft(given: JsonObject) -> letters.Draft:
     def texts(name: str) -> tuple[str, ...]:
         return tuple(map(str, cast("list[Any]", given.get(name, []))))
 
     reply = given.get("in_reply_to")
-    return Draft(
+    return letters.Draft(
         to=texts("to"),
         cc=texts("cc"),
         bcc=texts("bcc"),

@@ -10,18 +10,12 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from kaged.base import JsonObject
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    AuthPollCall,
-    AuthPollResult,
-    AuthRevokeCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthCompleteResult,
-    CapabilityAuthPending,
-    CredentialHandle,
+from kaged.services import contract
+from kaged.services.errors import (
+    CapabilityAuthFlowInvalid,
+    CapabilityInvalidInput,
+    auth_required,
 )
-from kaged.services.errors import CapabilityAuthFlowInvalid, CapabilityError, CapabilityInvalidInput
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
 
@@ -45,16 +39,18 @@ class LinkedProvider(ABC):
         self._page_title = page_title
         self._oauth = oauth
 
-    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+    async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account: at the authorization server, or with a page of our own."""
         if self._oauth is not None:
             return await self._oauth.begin()
         url, ticket, ends_ms = await self._page.offer(self._page_title, self._try_password)
-        return CapabilityAuthBeginResult(
+        return contract.CapabilityAuthBeginResult(
             auth_url=url, expires_at_ms=ends_ms, flow_state={"ticket": ticket}
         )
 
-    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+    async def auth_complete(
+        self, call: contract.AuthCompleteCall
+    ) -> contract.CapabilityAuthCompleteResult:
         """Exchange the code of the callback, or of the page, for a credential."""
         if self._oauth is not None:
             credential = await self._oauth.complete(call.flow_state, call.authorization_code)
@@ -69,16 +65,31 @@ class LinkedProvider(ABC):
             )
         return await _kept(call, found)
 
-    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
+    async def auth_poll(self, call: contract.AuthPollCall) -> contract.AuthPollResult:
         """Ask whether the person has typed the code in; a page gives a code instead."""
         if self._oauth is None:
             raise CapabilityInvalidInput("this flow ends with a code, not by asking")
         polled = await self._oauth.poll(call.flow_state)
-        if isinstance(polled, CapabilityAuthPending):
+        if isinstance(polled, contract.CapabilityAuthPending):
             return polled
         return await self._linked(self._oauth, call, polled)
 
-    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
+    async def auth_resume(self, call: contract.AuthResumeCall) -> bool:
+        """Open the page of a flow again after a restart; False when nobody can use it any more."""
+        ticket = call.flow_state.get("ticket")
+        if self._oauth is not None or not isinstance(ticket, str):
+            return True  # the page is the authorization server's
+        return await self._page.reopen(
+            ticket, call.auth_url, call.expires_at_ms, self._page_title, self._try_password
+        )
+
+    def auth_cancel(self, call: contract.AuthResumeCall) -> None:
+        """Close the page of a flow."""
+        ticket = call.flow_state.get("ticket")
+        if isinstance(ticket, str):
+            self._page.end(ticket)
+
+    async def auth_revoke(self, call: contract.AuthRevokeCall) -> bool:
         """Withdraw the tokens at the authorization server; a password has nobody to tell."""
         if self._oauth is None:
             return False
@@ -89,15 +100,13 @@ class LinkedProvider(ABC):
     async def _try_login(self, user: str, password: str) -> None:
         """Log in at the service. Raises CapabilityError when that does not work."""
 
-    async def _credential(self, credentials: CredentialHandle) -> JsonObject:
+    async def _credential(self, credentials: contract.CredentialHandle) -> JsonObject:
         """Return what an account is used with. Raises `capability_auth_required` without any."""
         if self._oauth is not None:
             return await self._oauth.credential(credentials)
         held = await credentials.get()
         if held is None:
-            raise CapabilityError(
-                "the account is no longer linked; link it again", code="capability_auth_required"
-            )
+            raise auth_required("the account is no longer linked; link it again")
         return held
 
     async def _try_password(self, address: str, user: str, password: str) -> JsonObject:
@@ -114,8 +123,11 @@ class LinkedProvider(ABC):
         }
 
     async def _linked(
-        self, oauth: OAuthClient, call: AuthCompleteCall | AuthPollCall, credential: JsonObject
-    ) -> CapabilityAuthCompleteResult:
+        self,
+        oauth: OAuthClient,
+        call: contract.AuthCompleteCall | contract.AuthPollCall,
+        credential: JsonObject,
+    ) -> contract.CapabilityAuthCompleteResult:
         name, email = await oauth.person(credential)
         hint = call.account_hint
         email = email or (hint if hint is not None and "@" in hint else None)
@@ -124,8 +136,10 @@ class LinkedProvider(ABC):
 
 
 async def _kept(
-    call: AuthCompleteCall | AuthPollCall, credential: JsonObject, name: str | None = None
-) -> CapabilityAuthCompleteResult:
+    call: contract.AuthCompleteCall | contract.AuthPollCall,
+    credential: JsonObject,
+    name: str | None = None,
+) -> contract.CapabilityAuthCompleteResult:
     """Put a credential into the vault and return the account that it is for."""
     await call.credentials.put(credential)
     email = credential.get("account_email")
@@ -135,4 +149,6 @@ async def _kept(
     if name:
         metadata["account_name"] = name
     label = _NOT_IN_REF.sub("_", call.account_hint or str(email or "default")).strip("_")
-    return CapabilityAuthCompleteResult(f"acct_{label[:_REF_CHARS] or 'default'}", {}, metadata)
+    return contract.CapabilityAuthCompleteResult(
+        f"acct_{label[:_REF_CHARS] or 'default'}", {}, metadata
+    )

@@ -2,7 +2,8 @@
 
 A page on loopback. `offer` gives it a one-time address; whoever opens that address can enter a
 user name and a password, which are tried at once at the real service. If they work, the page shows
-a short-lived code, and only that code goes through the chat. `take` trades the code in, once.
+a short-lived code, and only that code goes through the chat. `take` trades the code in, once. The
+pages that were open when the daemon ended are opened again by the next one, where they were.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import structlog
 
@@ -87,6 +88,8 @@ class LinkPage:
         self._starting = asyncio.Lock()
         self._turns = asyncio.Semaphore(CONNECTIONS_LIMIT)
         self._offers: dict[str, _Offer] = {}
+        # Pages that ended before their time, and when they would have: no restart opens them.
+        self._ended: dict[str, float] = {}
 
     async def offer(self, title: str, try_: Try) -> tuple[str, str, int]:
         """Open a page for one account; returns its address, the ticket in it, and when it ends.
@@ -94,11 +97,7 @@ class LinkPage:
         Raises:
             CapabilityRateLimited: too many are open.
         """
-        async with self._starting:
-            if self._server is None:
-                self._server = await asyncio.start_server(
-                    self._serve, self._host, self._port, limit=HEAD_LIMIT_BYTES
-                )
+        await self._listen(self._port)
         self._forget_old()
         if len(self._offers) >= OFFERS_LIMIT:
             raise CapabilityRateLimited(
@@ -107,10 +106,39 @@ class LinkPage:
         ticket = secrets.token_urlsafe(_TICKET_BYTES)
         self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
         return (
-            f"{self._base_url()}/link/{quote(ticket)}",
+            self._address(ticket),
             ticket,
             self._clock.now_ms() + OFFER_LIFE_S * 1000,
         )
+
+    async def reopen(
+        self, ticket: str, address: str, ends_at_ms: int, title: str, try_: Try
+    ) -> bool:
+        """Open a page again that an earlier daemon offered at `address`.
+
+        False when it has ended in this one, or its port is taken by somebody else.
+        """
+        self._forget_old()
+        left_s = (ends_at_ms - self._clock.now_ms()) / 1000
+        if ticket in self._ended or left_s <= 0:
+            return False
+        if ticket not in self._offers:
+            try:
+                await self._listen(self._port or urlsplit(address).port or 0)
+            except OSError:
+                return False
+            # With a port of the system's own choice the pages may be elsewhere by now.
+            elsewhere = address != self._address(ticket)
+            if elsewhere or len(self._offers) >= OFFERS_LIMIT:
+                return False
+            self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + left_s)
+        return True
+
+    def end(self, ticket: str) -> None:
+        """Close a page before its time."""
+        offer = self._offers.pop(ticket, None)
+        if offer is not None:
+            self._ended[ticket] = offer.ends_s
 
     def take(self, ticket: str, code: str) -> JsonObject | None:
         """Return the credential behind a code of this ticket, once; None when there is none."""
@@ -120,7 +148,7 @@ class LinkPage:
             return None
         if not hmac.compare_digest(offer.code_hash, _hashed(code)):
             return None
-        del self._offers[ticket]
+        self.end(ticket)
         return offer.credential
 
     async def close(self) -> None:
@@ -131,6 +159,16 @@ class LinkPage:
             server.close()
 
     # -- own -------------------------------------------------------------------------------------
+
+    async def _listen(self, port: int) -> None:
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(
+                    self._serve, self._host, port, limit=HEAD_LIMIT_BYTES
+                )
+
+    def _address(self, ticket: str) -> str:
+        return f"{self._base_url()}/link/{quote(ticket)}"
 
     def _base_url(self) -> str:
         if self._public_url is not None:
@@ -143,6 +181,7 @@ class LinkPage:
         now_s = self._clock.monotonic_s()
         for ticket in [key for key, one in self._offers.items() if one.ends_s <= now_s]:
             del self._offers[ticket]
+        self._ended = {key: ends_s for key, ends_s in self._ended.items() if ends_s > now_s}
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -210,7 +249,7 @@ class LinkPage:
             credential = await offer.try_(address.strip(), user.strip(), password)
         except CapabilityError as error:
             if offer.attempts >= ATTEMPTS_LIMIT:
-                self._offers.pop(ticket, None)
+                self.end(ticket)
                 return "403 Forbidden", _page("Too many attempts", "<p>Ask for a new link.</p>")
             return "401 Unauthorized", _form(offer, error.message)
         finally:

@@ -18,10 +18,12 @@ from typing import Any, Final, Self
 
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
-    CapabilityError,
     CapabilityInvalidInput,
+    auth_required,
 )
+from kaged.services.tls import tls_fault
 
+MAIL_SERVER: Final = "the mail server"
 FOLDERS_LIMIT: Final = 1000
 UIDS_LIMIT: Final = 200_000
 HEADER_BYTES: Final = 64 * 1024
@@ -333,12 +335,10 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
             secret = f"\0{login.username}\0{login.password}".encode()
             imap.authenticate("PLAIN", lambda _: secret)
     except (imaplib.IMAP4.abort, OSError) as error:
-        raise _unavailable() from error
+        raise tls_fault(error, MAIL_SERVER) or _unavailable() from error
     except imaplib.IMAP4.error as error:
         # The server's own words may repeat what it was given.
-        raise CapabilityError(
-            "the mail server does not accept this login", code="capability_auth_required"
-        ) from error
+        raise auth_required("the mail server does not accept this login") from error
 
 
 def _guarded(ask: Callable[[], Any]) -> Any:
@@ -346,7 +346,7 @@ def _guarded(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except (imaplib.IMAP4.error, OSError, EOFError) as error:
-        raise _unavailable() from error
+        raise tls_fault(error, MAIL_SERVER) or _unavailable() from error
 
 
 def _unavailable() -> CapabilityBackendUnavailable:

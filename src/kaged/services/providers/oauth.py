@@ -7,8 +7,9 @@ are for, nowhere else. The texts of errors never hold what a server said.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import (
@@ -21,12 +22,16 @@ from kaged.services.errors import (
     CapabilityAuthFlowExpired,
     CapabilityAuthFlowInvalid,
     CapabilityBackendUnavailable,
-    CapabilityError,
+    CapabilityInvalidInput,
+    auth_required,
 )
 from kaged.services.http_exchange import HttpExchange
+from kaged.services.providers.rest_description import require_base_url
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
+
+ShortText = Annotated[str, Field(min_length=1, max_length=1000)]
 
 KIND: Final = "oauth"
 ANSWER_LIMIT_BYTES: Final = 256 * 1024
@@ -40,23 +45,35 @@ _VERIFIER_BYTES: Final = 48  # 64 characters; the standard allows 43 to 128
 _STATE_BYTES: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthSettings:
-    """An authorization server and the client that this daemon is there.
+class OAuthSettings(BaseModel):
+    """An authorization server and the client that this daemon is there, without its secret.
 
     Without `device_url` a person pastes the callback URL or its code; with it, they type a code
     on another device. `userinfo_url` tells the address of an account.
     """
 
-    client_id: str
-    token_url: str
-    authorization_url: str | None = None
-    device_url: str | None = None
-    revocation_url: str | None = None
-    userinfo_url: str | None = None
-    redirect_uri: str = "http://127.0.0.1/callback"
-    scopes: tuple[str, ...] = ()
-    client_secret: str | None = field(default=None, repr=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client_id: ShortText
+    token_url: ShortText
+    authorization_url: ShortText | None = None
+    device_url: ShortText | None = None
+    revocation_url: ShortText | None = None
+    userinfo_url: ShortText | None = None
+    redirect_uri: ShortText = "http://127.0.0.1/callback"
+    scopes: tuple[ShortText, ...] = ()
+
+    @field_validator(
+        "token_url", "authorization_url", "device_url", "revocation_url", "userinfo_url"
+    )
+    @classmethod
+    def _secure(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                require_base_url(value.partition("?")[0])
+            except CapabilityInvalidInput:
+                raise ValueError("must start with https:// (http:// on loopback only)") from None
+        return value
 
 
 class OAuthClient:
@@ -67,13 +84,17 @@ class OAuthClient:
         settings: OAuthSettings,
         *,
         clock: Clock,
+        client_secret: str | None = None,
         timeout_s: float,
         transport: AsyncBaseTransport | None = None,
+        ca_file: str | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
+        self._client_secret = client_secret
         self._timeout_s = timeout_s
         self._transport = transport
+        self._ca_file = ca_file
 
     async def begin(self) -> CapabilityAuthBeginResult:
         """Start a flow: a URL to open, or a code to type elsewhere."""
@@ -143,9 +164,7 @@ class OAuthClient:
         """
         held = await credentials.get()
         if held is None or not isinstance(held.get("access_token"), str):
-            raise CapabilityError(
-                "the account is no longer linked; link it again", code="capability_auth_required"
-            )
+            raise auth_required("the account is no longer linked; link it again")
         ends_ms = held.get("expires_at_ms")
         due_ms = self._clock.now_ms() + EARLY_S * 1000
         if isinstance(ends_ms, int) and ends_ms <= due_ms:
@@ -198,16 +217,12 @@ class OAuthClient:
     async def _renew(self, stale: JsonObject) -> JsonObject:
         refresh_token = stale.get("refresh_token")
         if not isinstance(refresh_token, str):
-            raise CapabilityError(
-                "the account's access has ended; link it again", code="capability_auth_required"
-            )
+            raise auth_required("the account's access has ended; link it again")
         status, body = await self._post(
             self.settings.token_url, grant_type="refresh_token", refresh_token=refresh_token
         )
         if status in {400, 401}:
-            raise CapabilityError(
-                "the account's access was withdrawn; link it again", code="capability_auth_required"
-            )
+            raise auth_required("the account's access was withdrawn; link it again")
         if status != 200:
             raise CapabilityBackendUnavailable("the authorization server failed")
         # A server that does not rotate leaves the refresh token out.
@@ -216,8 +231,8 @@ class OAuthClient:
     async def _post(self, url: str, **fields: str) -> tuple[int, JsonObject]:
         """Post a form that says which client this is."""
         fields["client_id"] = self.settings.client_id
-        if self.settings.client_secret is not None:
-            fields["client_secret"] = self.settings.client_secret
+        if self._client_secret is not None:
+            fields["client_secret"] = self._client_secret
         return await self._ask("POST", url, data=fields)
 
     async def _ask(
@@ -232,6 +247,7 @@ class OAuthClient:
             ANSWER_LIMIT_BYTES,
             timeout_s=self._timeout_s,
             transport=self._transport,
+            ca_file=self._ca_file,
         ) as http:
             answer = await http.ask(method, url, headers=wanted, **request)
         try:

@@ -22,26 +22,18 @@ def backend_for(url: str, backup_dir: Path) -> SqliteBackend:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(
-            "the storage URL cannot be read", code="store_url_invalid", fix=_FIX
-        ) from error
+        raise _invalid("the storage URL cannot be read") from error
     if parsed.get_backend_name() != "sqlite":
-        raise StoreError(
-            f"databases of kind {parsed.get_backend_name()!r} are not supported",
-            code="store_url_invalid",
-            fix=_FIX,
-        )
+        raise _invalid(f"databases of kind {parsed.get_backend_name()!r} are not supported")
     if parsed.drivername not in {"sqlite", "sqlite+pysqlite"} or parsed.query:
-        raise StoreError(
-            "the storage URL has a driver or options that are not supported",
-            code="store_url_invalid",
-            fix=_FIX,
-        )
+        raise _invalid("the storage URL has a driver or options that are not supported")
     if not parsed.database or parsed.database == ":memory:":
-        raise StoreError("the storage URL names no file", code="store_url_invalid", fix=_FIX)
+        raise _invalid("the storage URL names no file")
     path = Path(parsed.database)
     if not path.is_absolute():
-        raise StoreError(
-            f"the storage URL has a relative path: {path}", code="store_url_invalid", fix=_FIX
-        )
+        raise _invalid(f"the storage URL has a relative path: {path}")
     return SqliteBackend(path, backup_dir)
+
+
+def _invalid(message: str) -> StoreError:
+    return StoreError(message, code="store_url_invalid", fix=_FIX)

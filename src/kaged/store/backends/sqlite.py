@@ -16,16 +16,8 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from kaged.base import iso_utc
-from kaged.store.backends import sqlite_text
+from kaged.store.backends import sqlite_file, sqlite_text
 from kaged.store.backends.sqlite_errors import corrupt, translate, unavailable
-from kaged.store.backends.sqlite_file import (
-    copy_database,
-    driver_of,
-    examine_file,
-    place_new_file,
-    reading_options,
-    restrict_modes,
-)
 from kaged.store.errors import StoreError
 
 BUSY_TIMEOUT_MS = 10_000
@@ -73,7 +65,7 @@ class SqliteBackend:
             StoreUnavailable: it cannot be read.
         """
         try:
-            examine_file(self._path)
+            sqlite_file.examine_file(self._path)
             conn = self._open("ro")
             try:
                 small = self._path.stat().st_size <= QUICK_CHECK_LIMIT_BYTES
@@ -104,7 +96,7 @@ class SqliteBackend:
             draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
             build(SqliteBackend(draft, self._backup_dir, draft=True))
-            place_new_file(draft, self._path)
+            sqlite_file.place_new_file(draft, self._path)
         except FileExistsError:
             draft.unlink(missing_ok=True)
         except OSError as error:
@@ -114,7 +106,7 @@ class SqliteBackend:
         """Open the writing connection; its transactions take the write lock when they begin."""
         if not self._draft:
             try:
-                restrict_modes(self._path)
+                sqlite_file.restrict_modes(self._path)
             except OSError as error:
                 raise unavailable(self.place, error.strerror or str(error)) from error
         return self._writer.connect()
@@ -127,12 +119,12 @@ class SqliteBackend:
         conn = self._reader.connect()
         if stopped is not None:
             # Not sqlite3_interrupt: that misses a query that is just about to begin.
-            driver_of(conn).set_progress_handler(stopped, ASK_EVERY_STEPS)
+            sqlite_file.driver_of(conn).set_progress_handler(stopped, ASK_EVERY_STEPS)
         return conn
 
     def in_transaction(self, conn: Connection) -> bool:
         """Return whether SQLite still has a transaction open; a full disk ends it unasked."""
-        return driver_of(conn).in_transaction
+        return sqlite_file.driver_of(conn).in_transaction
 
     def insert_rows(
         self, conn: Connection, table: Table, rows: Sequence[tuple[object, ...]]
@@ -148,7 +140,7 @@ class SqliteBackend:
             while size > len(rows) - start:
                 size //= 2
             values = tuple(value for row in rows[start : start + size] for value in row)
-            driver_of(conn).execute(self._insert(table, size), values)
+            sqlite_file.driver_of(conn).execute(self._insert(table, size), values)
             start += size
 
     def forbid(self, conn: Connection, table: str, *actions: str) -> None:
@@ -167,7 +159,7 @@ class SqliteBackend:
     def backup(self, conn: Connection, target: Path) -> None:
         """Copy the database with SQLite's backup interface; writers need not stop."""
         try:
-            copy_database(driver_of(conn), target)
+            sqlite_file.copy_database(sqlite_file.driver_of(conn), target)
         except (sqlite3.Error, OSError) as error:
             raise translate(error, str(target)) or error from error
 
@@ -186,7 +178,7 @@ class SqliteBackend:
         """Move the write-ahead log into the database file."""
         if not self._draft:
             # On the driver's connection: SQLAlchemy would begin a transaction, which forbids it.
-            driver_of(conn).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            sqlite_file.driver_of(conn).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def translate(self, error: BaseException) -> StoreError | None:
         """Return what an error of SQLite, the driver or the file system means."""
@@ -216,12 +208,12 @@ class SqliteBackend:
         # The driver's own idea of when a transaction begins comes too late for DDL and reads.
         @event.listens_for(engine, "begin")
         def _begin(conn: Connection) -> None:
-            driver_of(conn).execute(begin)
+            sqlite_file.driver_of(conn).execute(begin)
 
         return engine
 
     def _open(self, mode: str) -> sqlite3.Connection:
-        options = reading_options(self._path) if mode == "ro" else f"mode={mode}"
+        options = sqlite_file.reading_options(self._path) if mode == "ro" else f"mode={mode}"
         conn = sqlite3.connect(
             f"file:{quote(str(self._path))}?{options}",
             uri=True,

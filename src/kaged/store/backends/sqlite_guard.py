@@ -1,4 +1,4 @@
-"""`Guard`: what one plugin's statement may touch, asked by SQLite itself while it compiles it.
+"""`SqlGuard`: what one plugin's statement may touch, asked by SQLite itself while it compiles it.
 
 SQLite calls the guard (its authorizer) for every table, column, function and kind of action that
 a statement needs, whatever the statement looks like. The guard knows the names that the plugin
@@ -76,7 +76,7 @@ class QueryDenial:
     name: str | None
 
 
-class Guard:
+class SqlGuard:
     """Answers SQLite's questions for one plugin. Denies whatever it does not know.
 
     `owned` is the live set of the plugin's own names, folded; `prefix` is how all of them begin.

@@ -18,7 +18,7 @@ from kaged.store.backends.sqlite import SqliteBackend
 from kaged.store.backends.sqlite_faults import STATEMENT_ERRORS, fault_of
 from kaged.store.backends.sqlite_fence import SCRATCH_LIMIT_BYTES, raise_fence, scratch_bytes
 from kaged.store.backends.sqlite_file import driver_of
-from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
+from kaged.store.backends.sqlite_guard import SqlGuard, Verb, verb_of
 from kaged.store.guest import FaultKind, GuestFault, GuestLimits, GuestRows, GuestStep
 
 PAGES_MAX = 2**31 - 2  # SQLite's own limit
@@ -35,7 +35,7 @@ class GuestConnection:
     runs (`change`) and free for the host's own book-keeping in the same transaction (`host`).
     """
 
-    def __init__(self, conn: Connection, guard: Guard, clock: Clock, *, writes: bool) -> None:
+    def __init__(self, conn: Connection, guard: SqlGuard, clock: Clock, *, writes: bool) -> None:
         self._conn = conn
         self._driver = driver_of(conn)
         self._guard = guard
@@ -50,12 +50,12 @@ class GuestConnection:
             self._driver.set_authorizer(guard)
 
     @classmethod
-    def reading(cls, backend: SqliteBackend, guard: Guard, clock: Clock) -> GuestConnection:
+    def reading(cls, backend: SqliteBackend, guard: SqlGuard, clock: Clock) -> GuestConnection:
         """Open one that cannot write."""
         return cls(backend.connect_reader(), guard, clock, writes=False)
 
     @classmethod
-    def writing(cls, backend: SqliteBackend, guard: Guard, clock: Clock) -> GuestConnection:
+    def writing(cls, backend: SqliteBackend, guard: SqlGuard, clock: Clock) -> GuestConnection:
         """Open one for `transaction` and `change`."""
         return cls(backend.connect_writer(), guard, clock, writes=True)
 

@@ -4,8 +4,14 @@ search, rewrite (tools) → sources (files), plan (edits) → engine → workers
 """
 
 from kaged.base import Clock, SystemClock
-from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings, PatternFacts, WorkerEngine
-from kaged.toolbox.ast.errors import InvalidAstPattern
+from kaged.toolbox.ast.engine import (
+    AstEngine,
+    AstJob,
+    AstSettings,
+    InvalidAstPattern,
+    PatternFacts,
+    WorkerEngine,
+)
 from kaged.toolbox.ast.languages import LANGUAGES
 from kaged.toolbox.ast.rewrite import edit_ast_tool
 from kaged.toolbox.ast.search import search_ast_tool

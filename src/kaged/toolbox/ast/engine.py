@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.ast.errors import InvalidAstPattern
 from kaged.toolbox.ast.workers import (
     AstWorkers,
     ProcessWorker,
@@ -28,6 +27,22 @@ BATCH_FILES: Final = 64
 PREPARE_S: Final = 10.0
 FILES_PER_WORKER: Final = 8
 """Below so many files another worker costs more than it brings."""
+
+
+class InvalidAstPattern(ToolError):
+    """The pattern is no complete piece of code in its language."""
+
+    code = "invalid_pattern"
+
+    @classmethod
+    def of(cls, pattern: str, problem: str) -> InvalidAstPattern:
+        """Return the error for a pattern, with how patterns are written."""
+        return cls(
+            f"the pattern {pattern[:200]!r} cannot be used: {problem}",
+            fix="write one complete expression or statement, e.g. console.log($MSG) or "
+            "def $F($$$ARGS): $$$BODY; $NAME stands for one node, $$$NAME for any number",
+            detail={"pattern": pattern[:2000], "problem": problem},
+        )
 
 
 @dataclass(frozen=True, slots=True)

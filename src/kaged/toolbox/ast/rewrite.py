@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.config.projectpaths import KAGED_DIR
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
@@ -222,11 +224,22 @@ class _EditAst:
                     raise _unknown_language(f"*.{extension_of(start)}")
             return lang, found, complete
         if lang is None:
-            counts = languages_of(map(os.fsdecode, found))
+            counts = languages_of(_own_files(start, found))
             if len(counts) != 1:
                 raise _unclear_language(counts)
             (lang,) = counts
         return lang, [path for path in found if is_of(os.fsdecode(path), lang)], complete
+
+
+def _own_files(start: str, found: list[bytes]) -> Iterator[str]:
+    """Yield the files that say what language is meant: not the project's own description.
+
+    Every project has one, in YAML; with it no project as a whole would be of one language.
+    """
+    described = f"./{KAGED_DIR}/"
+    for path in map(os.fsdecode, found):
+        if start.startswith(described.rstrip("/")) or not path.startswith(described):
+            yield path
 
 
 async def _apply(call: ToolInvocation, plans: list[FilePlan], sources: Sources) -> None:

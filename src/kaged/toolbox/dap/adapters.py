@@ -83,6 +83,7 @@ INSIDE_DEBUGPY: Final = "/run/kaged/debugpy"
 INSIDE_PROMPT: Final = "/run/kaged/debugpy_adapter.py"
 INSIDE_RELAY: Final = "/run/kaged/inspector_relay.cjs"
 INSIDE_ADAPTER_RELAY: Final = "/run/kaged/adapter_relay.py"
+INSIDE_PORT_PIPE: Final = "/run/kaged/port_pipe.py"
 
 
 def needs_ptrace(choice: AdapterChoice) -> bool:
@@ -123,6 +124,22 @@ def plan_adapter(
     folder = "/tmp" if caged else tempfile.gettempdir()  # noqa: S108 - the cage's own
     output = f"{folder}/kaged-{secrets.token_hex(16)}"
     return replace(plan, output=output, start_s=BUILD_S)
+
+
+def joining(plan: AdapterPlan, host: str, port: int, *, caged: bool) -> AdapterPlan:
+    """Plan how a program that listens is attached to.
+
+    One under debugpy has an adapter already, behind that very port; the others need ours.
+    """
+    if plan.type != "debugpy":
+        return plan
+    pipe = str(Path(__file__).with_name("port_pipe.py"))
+    python, script = ("python3", INSIDE_PORT_PIPE) if caged else (sys.executable, pipe)
+    return replace(
+        plan,
+        argv=(python, "-I", "-S", script, host, str(port)),
+        mounts=((pipe, INSIDE_PORT_PIPE),) if caged else (),
+    )
 
 
 def _node(

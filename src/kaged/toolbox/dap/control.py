@@ -10,7 +10,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.requirements import NetRequirement
-from kaged.toolbox.dap.adapters import AdapterPlan, Kind
+from kaged.toolbox.dap.adapters import AdapterPlan, Kind, joining
 from kaged.toolbox.dap.state import State
 from kaged.toolbox.dap.view import View
 from kaged.tools import InvalidToolParams, ToolCapabilityRefused, ToolInvocation
@@ -62,6 +62,7 @@ async def attach(view: View) -> JsonValue:
     host, port = cast("str", args.get("host") or "localhost"), cast("int", args["port"])
     _require_reachable(call, host, port)
     plan = bridge.plan(call, cast("str", args["runtime"]))
+    plan = joining(plan, host, port, caged=call.policy is not None)
     view.session = await bridge.start(
         call, plan, "attach", attach_arguments(plan, host, port), cwd=bridge.root, script=None
     )
@@ -122,7 +123,7 @@ async def _begun(view: View, *, wait: bool) -> JsonObject:
 def _require(path: ProjectPath, *, directory: bool) -> None:
     found = Path(path.resolved)
     if not found.exists():
-        raise FileMissing(path.relative)
+        raise FileMissing(path.relative, requested=path.requested)
     if found.is_dir() is not directory:
         field, kind = ("cwd", "a directory") if directory else ("script", "a file")
         raise InvalidToolParams.of_field(field, f"must be {kind}")

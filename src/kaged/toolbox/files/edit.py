@@ -122,7 +122,7 @@ def _edit(call: ToolInvocation, wanted: list[_Wanted]) -> _Edited:
         content = workspace.read_bytes(path)
     except FileMissing:
         near = did_you_mean(workspace, path, call.readable)
-        raise FileMissing(shown, did_you_mean=near) from None
+        raise FileMissing(shown, requested=path.requested, did_you_mean=near) from None
     mime = mime_of_binary(content.data[:SNIFFED_BYTES], path.resolved)
     if mime is not None:
         raise WrongKind(shown, f"is a binary file ({mime})", fix="edit text files only")

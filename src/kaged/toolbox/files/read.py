@@ -83,7 +83,7 @@ async def read_file(call: ToolInvocation) -> JsonValue:
             return _look(workspace, path, offset, limit)
         except FileMissing:
             near = did_you_mean(workspace, path, call.readable)
-            raise FileMissing(path.relative, did_you_mean=near) from None
+            raise FileMissing(path.relative, requested=path.requested, did_you_mean=near) from None
 
     async with workspace.locks.reading(path):
         answer, sha256 = await workspace.threads.run(work)

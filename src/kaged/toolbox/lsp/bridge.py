@@ -93,7 +93,7 @@ class LspBridge:
         try:
             return os.stat(path.resolved).st_mode  # noqa: PTH116 - a path that passed the guard
         except OSError:
-            raise FileMissing(path.relative) from None
+            raise FileMissing(path.relative, requested=path.requested) from None
 
     def language_of(self, path: ProjectPath) -> str:
         """Return a file's language. Raises LspServerNotFound when no language claims it."""

@@ -94,12 +94,6 @@ class Languages:
         """Return which language a file is in; None when no server is configured for it."""
         return self._by_extension.get(PurePosixPath(path).suffix.lower())
 
-    def extensions(self, language: str) -> tuple[str, ...]:
-        """Return the extensions that belong to a language here, sorted."""
-        return tuple(
-            sorted(ext for ext, one in self._by_extension.items() if one.language == language)
-        )
-
     def among(self, paths: Iterable[str]) -> Mapping[str, list[str]]:
         """Sort paths by language, leaving out those without one."""
         sorted_paths: dict[str, list[str]] = {}

@@ -143,10 +143,10 @@ async def list_symbols(question: LspCall) -> JsonValue:
     if question.text("scope") == "workspace":
         return await _workspace(question)
     bridge = question.bridge
-    found: list[JsonValue] = []
+    found: list[tuple[Spot, JsonObject]] = []
     async with bridge.ready(question.path, question.session_id) as ready:
         if not ready.server.capabilities.offers("documentSymbolProvider", _DOCUMENT):
-            return _limited(question, found)
+            return _limited(question, [])
         answer = await bridge.ask(
             ready.server, _DOCUMENT, {"textDocument": {"uri": ready.file.uri}}
         )
@@ -155,15 +155,16 @@ async def list_symbols(question: LspCall) -> JsonValue:
                 start = ready.file.source.from_server(_start(symbol), ready.server.encoding)
             except TypeError:
                 continue
-            found.append(
-                {
-                    "name": str(symbol.get("name", "")),
-                    "kind": kind_word(symbol.get("kind")),
-                    "path": question.path.relative,
-                    **start.as_json(),
-                }
-            )
-    return _limited(question, found)
+            shown: JsonObject = {
+                "name": str(symbol.get("name", "")),
+                "kind": kind_word(symbol.get("kind")),
+                "path": question.path.relative,
+                **start.as_json(),
+            }
+            found.append((start, shown))
+    # TypeScript's server tells the members of a file by name.
+    found.sort(key=lambda one: (one[0].line, one[0].character))
+    return _limited(question, [shown for _, shown in found])
 
 
 async def _workspace(question: LspCall) -> JsonValue:
@@ -216,7 +217,7 @@ def kind_word(kind: JsonValue) -> str:
 
 
 def _flat(answer: JsonValue, depth: int = 0) -> Iterator[JsonObject]:
-    """Walk a tree of symbols in source order; a flat list is a tree without branches."""
+    """Walk a tree of symbols as it was told; a flat list is a tree without branches."""
     if not isinstance(answer, list) or depth > MAX_DEPTH:
         return
     for symbol in answer:

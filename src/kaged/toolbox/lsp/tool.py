@@ -141,14 +141,9 @@ def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple
     )
 
 
-def requires_of(action: str) -> tuple[ToolRequirement, ...]:
-    """Return what an action needs on the files it touches (AT-REG-17, AT-LSP-24)."""
-    return (FsRequirement(FsMode.RW if action in CHANGING else FsMode.RO),)
-
-
 def _requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
     # Dispatch sees to reading. What a rename writes is known only when the server has answered;
-    # `rename` holds that against `requires_of` and refuses with the list of files.
+    # `rename` sees to writing (AT-REG-17, AT-LSP-24) and refuses with the list of files.
     return (FsRequirement(FsMode.RO),) if "path" in args else ()
 
 

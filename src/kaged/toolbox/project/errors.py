@@ -9,8 +9,6 @@ from kaged.tools import ToolError
 class WorkError(ToolError):
     """Base: the facts about it reach agents as `detail` and operators as `data`."""
 
-    code = "tool_error"
-
     def __init__(
         self, message: str, *, code: str | None = None, fix: str = "", **data: JsonValue
     ) -> None:

@@ -12,7 +12,7 @@ from kaged.toolbox.project.answers import FieldType
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.texts import definition, require_line, require_unicode
 from kaged.tools import InvalidToolParams, Tool, ToolInvocation
-from kaged.tools.fields import flag, text
+from kaged.tools.fields import closed, flag, text
 
 QUESTIONS_LIMIT: Final = 20
 OPTIONS_LIMIT: Final = 50
@@ -31,60 +31,44 @@ _NAME: Final[JsonObject] = {"type": "string", "minLength": 1, "maxLength": NAME_
 _TITLE: Final[JsonObject] = {"type": "string", "minLength": 1, "maxLength": TITLE_LIMIT_CHARS}
 _TEXT: Final[JsonObject] = {"type": "string", "maxLength": TEXT_LIMIT_CHARS}
 
-ASK_PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["questions"],
-    "properties": {
-        "questions": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": QUESTIONS_LIMIT,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["id", "title", "options"],
-                "properties": {
-                    "id": {**_NAME, "description": "Your name for it; the answer comes under it."},
-                    "title": {**_TITLE, "description": "The question."},
-                    "description": {**_TEXT, "description": "What helps to answer it."},
-                    "options": {**_OPTIONS, "description": "Choices; [] means free text."},
-                    "multiple": flag("Whether several may be chosen.", default=False),
-                },
-            },
-        }
+
+def _list_of(name: str, required: list[JsonValue], properties: JsonObject) -> JsonObject:
+    """Return the schema of parameters that are one list of objects."""
+    item = closed(properties, required)
+    listed: JsonObject = {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": QUESTIONS_LIMIT,
+        "items": item,
+    }
+    return closed({name: listed}, [name])
+
+
+ASK_PARAMETERS: Final = _list_of(
+    "questions",
+    ["id", "title", "options"],
+    {
+        "id": {**_NAME, "description": "Your name for it; the answer comes under it."},
+        "title": {**_TITLE, "description": "The question."},
+        "description": {**_TEXT, "description": "What helps to answer it."},
+        "options": {**_OPTIONS, "description": "Choices; [] means free text."},
+        "multiple": flag("Whether several may be chosen.", default=False),
     },
-}
-FORM_PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["fields"],
-    "properties": {
-        "fields": {
-            "type": "array",
-            "minItems": 1,
-            "maxItems": QUESTIONS_LIMIT,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["name", "label", "type"],
-                "properties": {
-                    "name": {**_NAME, "description": "Your name for it; the value comes under it."},
-                    "label": {**_TITLE, "description": "What the operator reads beside it."},
-                    "type": {"enum": [one.value for one in FieldType]},
-                    "required": {"type": "boolean", "default": False},
-                    "description": {**_TEXT, "description": "What helps to fill it in."},
-                    "options": {**_OPTIONS, "description": "The choices of a select."},
-                },
-            },
-        }
+)
+FORM_PARAMETERS: Final = _list_of(
+    "fields",
+    ["name", "label", "type"],
+    {
+        "name": {**_NAME, "description": "Your name for it; the value comes under it."},
+        "label": {**_TITLE, "description": "What the operator reads beside it."},
+        "type": {"enum": [one.value for one in FieldType]},
+        "required": {"type": "boolean", "default": False},
+        "description": {**_TEXT, "description": "What helps to fill it in."},
+        "options": {**_OPTIONS, "description": "The choices of a select."},
     },
-}
-CHECKPOINT_PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["message"],
-    "properties": {
+)
+CHECKPOINT_PARAMETERS: Final = closed(
+    {
         "message": text(
             "Why you pause and what the operator is to decide.",
             minLength=1,
@@ -92,7 +76,8 @@ CHECKPOINT_PARAMETERS: Final[JsonObject] = {
         ),
         "detail": text("What the operator needs to know for that.", maxLength=DETAIL_LIMIT_CHARS),
     },
-}
+    ["message"],
+)
 
 
 def interaction_tools(service: InteractionService) -> tuple[Tool, ...]:

@@ -9,47 +9,72 @@ question stays, can be answered, and the answer is there to be fetched.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
-from kaged.base import Ids, JsonObject, JsonValue
+from kaged.audit import AuditEvent
+from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.inbox import (
+    AnsweredBy,
+    CheckedAnswer,
+    Inbox,
+    InboxRequest,
+    RequestClosed,
+    RequestDraft,
+    RequestKind,
+    RequestPending,
+    RequestState,
+)
+from kaged.kernel.identity import Actor
 from kaged.store import Store, StoreConflict
 from kaged.store.interaction_rows import (
-    InteractionDraft,
     InteractionKind,
     InteractionRecord,
     InteractionStatus,
-    require_open,
+    interaction_of,
+    pause_session,
+    release_session,
+    session_slot,
 )
 from kaged.toolbox.project.answers import OperatorAnswer, checked_answer
 from kaged.toolbox.project.errors import InteractionWithdrawn
-from kaged.toolbox.project.uploads import Stored, store_uploads
+from kaged.toolbox.project.question_words import (
+    answer_schema_of,
+    details_of,
+    parse_answer,
+    title_of,
+)
+from kaged.toolbox.project.uploads import store_uploads
 from kaged.tools import ToolCallContext
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
-Announce = Callable[[str, "JsonObject"], None]
 Answered = Callable[[InteractionRecord], Awaitable[None]]
 
 
 @dataclass(eq=False)
 class InteractionService:
-    """Everything that waits for the operator.
+    """The questions of agents, as requests of the inbox.
 
-    `announce` tells who is connected. Once connected, `takes_over` says whether an agent loop runs
-    the session of a call; `on_answered` is how that loop hears of an answer.
+    Once connected, `takes_over` says whether an agent loop runs the session of a call;
+    `on_answered` is how that loop hears of an answer.
     """
 
     store: Store
+    inbox: Inbox
     _: KW_ONLY
     ids: Ids
     root_of: Callable[[str], str]
-    announce: Announce
     _takes_over: Callable[[ToolCallContext], bool] | None = field(default=None, init=False)
     _on_answered: Answered | None = field(default=None, init=False)
     _waiting: dict[str, set[asyncio.Future[None]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Take the answers to questions of agents."""
+        self.inbox.register(self, *(RequestKind(one.value) for one in InteractionKind))
 
     def connect(self, takes_over: Callable[[ToolCallContext], bool], on_answered: Answered) -> None:
         """Take the agent loop's part in questions."""
@@ -63,25 +88,13 @@ class InteractionService:
 
         Raises `interaction_pending`.
         """
-        draft = InteractionDraft(
-            context.request_id,
-            context.project_id,
-            context.session_id,
-            context.run_id,
-            context.caller,
-            kind,
-            payload,
-        )
         if _PLAIN_ID.fullmatch(context.request_id) is None:
-            record = await self._open_anew(draft)
-        else:
-            try:
-                record = await self.store.interactions.open(draft)
-            except StoreConflict:
-                # A caller that gives two calls one id does not lose the second question.
-                record = await self._open_anew(draft)
-        self.announce("attention.required", interaction_json(record))
-        return record
+            return await self._ask(context, kind, payload, self.ids.tagged("ask"))
+        try:
+            return await self._ask(context, kind, payload, context.request_id)
+        except StoreConflict:
+            # A caller that gives two calls one id does not lose the second question.
+            return await self._ask(context, kind, payload, self.ids.tagged("ask"))
 
     async def outcome(self, context: ToolCallContext, record: InteractionRecord) -> JsonObject:
         """Return the tool's result: the signal for the agent loop, or else the answer itself."""
@@ -117,7 +130,12 @@ class InteractionService:
         return answer_json(record)
 
     async def answer(
-        self, project_id: str, request_id: str, answer: OperatorAnswer, by: str
+        self,
+        project_id: str,
+        request_id: str,
+        answer: OperatorAnswer,
+        by: str,
+        who: Actor | None = None,
     ) -> InteractionRecord:
         """Take the operator's answer; files that come with it are put into the project first.
 
@@ -126,83 +144,143 @@ class InteractionService:
             AnswerInvalid: it does not fit; the session goes on waiting.
             WorkError: `upload_refused`; a file cannot be stored.
         """
-        record = await self.store.interactions.get(project_id, request_id)
-        require_open(record)
-        found = checked_answer(record.kind, record.payload, answer)
-        stored: Stored | None = None
-        if answer.files:
-            root = self.root_of(project_id)
-            stored = await asyncio.to_thread(store_uploads, root, request_id, answer.files)
-            given = found["answers"]
-            assert isinstance(given, dict)
-            given.update(stored.paths)
-        try:
-            closed = await self.store.interactions.close(
-                project_id, request_id, InteractionStatus.ANSWERED, found, by
-            )
-        except Exception:
-            if stored is not None:
-                await asyncio.to_thread(stored.discard)
-            raise
-        await self._tell(closed)
-        return closed
+        await self.store.interactions.get(project_id, request_id, who)
+        with _closed_in_words(request_id):
+            closed = await self.inbox.take_answer(request_id, answer, _named(by, who))
+        return interaction_of(closed)
 
-    async def withdraw(self, project_id: str, request_id: str, by: str) -> InteractionRecord:
+    async def withdraw(
+        self, project_id: str, request_id: str, by: str, who: Actor | None = None
+    ) -> InteractionRecord:
         """Let a session go on without an answer.
 
         Raises InteractionNotFound and `interaction_closed` when there is nothing to withdraw.
         """
-        closed = await self.store.interactions.close(
-            project_id, request_id, InteractionStatus.WITHDRAWN, None, by
-        )
-        await self._tell(closed)
-        return closed
+        record = await self.store.interactions.get(project_id, request_id, who)
+        with _closed_in_words(request_id):
+            closed = await self.inbox.withdraw(
+                request_id, _named(by, who), release_session(record.session_id)
+            )
+        return interaction_of(closed)
 
-    async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Return one question. Raises InteractionNotFound."""
-        return await self.store.interactions.get(project_id, request_id)
+    # -- for the inbox ---------------------------------------------------------------------------
+
+    async def check(self, request: InboxRequest, answer: Any) -> CheckedAnswer:
+        """Return an answer as it is stored; files that come with it are in the project then.
+
+        Raises AnswerInvalid and `upload_refused`.
+        """
+        given = answer if isinstance(answer, OperatorAnswer) else parse_answer(answer)
+        record = interaction_of(request)
+        found = checked_answer(record.kind, record.payload, given)
+        along = release_session(record.session_id)
+        if not given.files:
+            return CheckedAnswer(found, along)
+        root = self.root_of(record.project_id)
+        stored = await asyncio.to_thread(store_uploads, root, request.id, given.files)
+        answers = found["answers"]
+        assert isinstance(answers, dict)
+        answers.update(stored.paths)
+        return CheckedAnswer(found, along, lambda: asyncio.to_thread(stored.discard))
+
+    async def on_answer(self, request: InboxRequest, by: AnsweredBy) -> None:
+        """Put the end on record, then wake whoever waits for the answer, and the agent loop."""
+        decision = (request.answer or {}).get("decision")
+        facts: JsonObject = {
+            "request_id": request.id,
+            "kind": request.kind.value,
+            "session_id": request.chat_id,
+            "outcome": str(decision) if decision else request.state.value,
+        }
+        await self.inbox.record(
+            AuditEvent(
+                "kaged.interaction.answered",
+                facts,
+                project_id=request.project_id,
+                caller=by.caller,
+            )
+        )
+        for answered in tuple(self._waiting.get(request.id, ())):
+            if not answered.done():
+                answered.set_result(None)
+        if self._on_answered is not None:
+            await self._on_answered(interaction_of(request))
+
+    def event(self, request: InboxRequest) -> JsonObject:
+        """Return the question as listeners get it; after its end only which one it was."""
+        shown = interaction_json(interaction_of(request))
+        if request.state is RequestState.PENDING:
+            return shown
+        names = ("request_id", "project_id", "session_id", "kind", "status")
+        return {name: shown[name] for name in names}
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    async def get(self, project_id: str, request_id: str, actor: Actor) -> InteractionRecord:
+        """Return one question that an actor may answer. Raises InteractionNotFound."""
+        return await self.store.interactions.get(project_id, request_id, actor)
 
     async def page(
-        self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
+        self,
+        project_id: str,
+        status: InteractionStatus | None,
+        limit: int,
+        offset: int,
+        actor: Actor,
     ) -> JsonObject:
-        """List questions of a project, newest first."""
-        found, total = await self.store.interactions.page(project_id, status, limit, offset)
+        """List questions of a project that an actor may answer, newest first."""
+        found, total = await self.store.interactions.page(project_id, status, limit, offset, actor)
         listed: list[JsonValue] = [interaction_json(record) for record in found]
         return {"interactions": listed, "total": total, "limit": limit, "offset": offset}
 
-    async def pending_of(self, session_id: str) -> str | None:
-        """Return what a session waits for; None when it may go on."""
-        return await self.store.interactions.pending_of(session_id)
-
-    async def undelivered(self, session_id: str) -> list[JsonObject]:
-        """Take the answers that a session's agent has not got yet, for the run that resumes it."""
-        taken: list[JsonObject] = []
-        for record in await self.store.interactions.undelivered(session_id):
-            await self.store.interactions.mark_delivered(record.request_id)
-            with contextlib.suppress(InteractionWithdrawn):
-                taken.append(answer_json(record))
-        return taken
-
-    async def _open_anew(self, draft: InteractionDraft) -> InteractionRecord:
-        """Store a question under an id of our own."""
-        return await self.store.interactions.open(replace(draft, request_id=self.ids.tagged("ask")))
-
-    async def _tell(self, record: InteractionRecord) -> None:
-        for answered in tuple(self._waiting.get(record.request_id, ())):
-            if not answered.done():
-                answered.set_result(None)
-        self.announce(
-            "attention.ended",
-            {
-                "request_id": record.request_id,
-                "project_id": record.project_id,
-                "session_id": record.session_id,
-                "kind": record.kind.value,
-                "status": record.status.value,
-            },
+    async def _ask(
+        self, context: ToolCallContext, kind: InteractionKind, payload: JsonObject, request_id: str
+    ) -> InteractionRecord:
+        who = context.identity
+        draft = RequestDraft(
+            request_id,
+            RequestKind(kind.value),
+            title_of(kind, payload),
+            details_of(kind, payload),
+            answer_schema=answer_schema_of(kind, payload),
+            subject={"run_id": context.run_id, "caller": context.caller, "payload": payload},
+            owner=who.person_id if who is not None and who.by_front_end else None,
+            project_id=context.project_id,
+            chat_id=context.session_id,
+            slot=session_slot(context.session_id),
+            asked_in=who.chat_id if who is not None and who.by_front_end else None,
         )
-        if self._on_answered is not None:
-            await self._on_answered(record)
+        pause = pause_session(context.project_id, context.session_id, kind, request_id)
+        try:
+            made = await self.inbox.ask(draft, pause)
+        except RequestPending as error:
+            raise KagedError(
+                "This session waits for the operator already.",
+                code="interaction_pending",
+                fix="wait for the answer to what was asked first",
+                request_id=error.data["id"],
+            ) from error
+        assert made is not None  # there is no limit but the slot
+        return interaction_of(made)
+
+
+def _named(by: str, who: Actor | None) -> AnsweredBy:
+    return AnsweredBy(by) if who is None else AnsweredBy.of(who, by)
+
+
+@contextmanager
+def _closed_in_words(request_id: str) -> Generator[None]:
+    """Let the inbox's word that a question has its answer out as `interaction_closed`."""
+    try:
+        yield
+    except RequestClosed as error:
+        raise KagedError(
+            error.message,
+            code="interaction_closed",
+            fix=error.fix,
+            request_id=request_id,
+            status=error.data["state"],
+        ) from error
 
 
 def interaction_json(record: InteractionRecord) -> JsonObject:

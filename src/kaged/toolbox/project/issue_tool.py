@@ -16,7 +16,7 @@ from kaged.toolbox.project.texts import (
     require_action_params,
 )
 from kaged.tools import Tool, ToolInvocation
-from kaged.tools.fields import integer, text
+from kaged.tools.fields import closed, integer, text
 
 AUTHOR: Final = "agent:primary"
 ACTIONS: Final = ("list", "get", "create", "comment", "transition")
@@ -34,11 +34,8 @@ _TAKES: Final = {
 }
 _READS: Final = frozenset({"list", "get"})
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["action"],
-    "properties": {
+PARAMETERS: Final = closed(
+    {
         "action": {"enum": list[Any](ACTIONS), "description": "What to do."},
         "number": integer(
             "get, comment, transition: the issue's number, 42 for #42.",
@@ -73,7 +70,8 @@ PARAMETERS: Final[JsonObject] = {
         ),
         "offset": integer("list: how many to skip.", minimum=0, maximum=NUMBER_LIMIT, default=0),
     },
-}
+    ["action"],
+)
 
 _DESCRIPTION = """\
 Work with the issues of this project. They outlive your session; the operator sees them too.

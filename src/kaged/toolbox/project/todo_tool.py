@@ -15,7 +15,7 @@ from kaged.toolbox.project.texts import (
 from kaged.toolbox.project.todo_list import TodoKind
 from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoService
 from kaged.tools import ROOT_CALLER, Tool, ToolInvocation
-from kaged.tools.fields import array, text
+from kaged.tools.fields import array, closed, text
 
 _NEEDS: Final = {
     "set": ("items",),
@@ -30,11 +30,8 @@ _TAKES: Final = {
     "add": ("phase", "kind", "origin_agent"),
 }
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["action"],
-    "properties": {
+PARAMETERS: Final = closed(
+    {
         "action": {"enum": [one.value for one in TodoAction], "description": "What to do."},
         "content": text(
             "start, done, drop, note: the task, by its text (not by an id).",
@@ -59,7 +56,8 @@ PARAMETERS: Final[JsonObject] = {
             default=ROOT_CALLER,
         ),
     },
-}
+    ["action"],
+)
 
 _DESCRIPTION = """\
 Keep the checklist of the issue you work on. Every action returns the whole list, also as Markdown.

@@ -9,7 +9,7 @@ from kaged.config.workflows import Invoker
 from kaged.toolbox.project.texts import definition
 from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
 from kaged.tools import Tool, ToolDefinition, ToolInvocation
-from kaged.tools.fields import text
+from kaged.tools.fields import closed, text
 
 INVOKER_ID: Final = "agent:primary"
 
@@ -23,28 +23,24 @@ LIST_PARAMETERS: Final[JsonObject] = {
         }
     },
 }
-TRIGGER_PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["name", "inputs"],
-    "properties": {
+TRIGGER_PARAMETERS: Final = closed(
+    {
         "name": text("The workflow, as kaged.workflow.list names it.", minLength=1, maxLength=200),
         "inputs": {
             "type": "object",
             "description": "Its inputs by name; {} when it takes none. Defaults are filled in.",
         },
     },
-}
-STATUS_PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["run_id"],
-    "properties": {
+    ["name", "inputs"],
+)
+STATUS_PARAMETERS: Final = closed(
+    {
         "run_id": text(
             "As kaged.workflow.trigger gave it.", minLength=1, maxLength=RUN_ID_LIMIT_CHARS
         )
     },
-}
+    ["run_id"],
+)
 
 
 def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:

@@ -17,6 +17,7 @@ import structlog
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.config.workflows import Invoker, Workflow
+from kaged.projects.readiness import Ready
 from kaged.store import Store
 from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
 from kaged.store.work_errors import RunNotFound
@@ -73,6 +74,7 @@ class WorkflowService:
     clock: Clock
     ids: Ids
     tasks: Tasks
+    ready: Ready
     _runner: WorkflowRunner | None = field(default=None, init=False)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
@@ -106,8 +108,8 @@ class WorkflowService:
     ) -> Done:
         """Start a run; it goes on by itself. `files` None means that files cannot be given.
 
-        Raises `workflow_not_found`, `file_input_not_supported`, InvalidParams and
-        `workflow_runner_missing`.
+        Raises `workflow_not_found`, `file_input_not_supported`, InvalidParams,
+        `workflow_runner_missing` and ProjectOpening.
         """
         workflow = self.source.workflows(project_id).get(name)
         if workflow is None:
@@ -128,6 +130,7 @@ class WorkflowService:
                 fix="nothing was started; the workflow can be started once the daemon runs agents",
                 workflow=name,
             )
+        await self.ready(project_id)
         stored: Stored | None = None
         if files:
             folder = self.ids.tagged("upload")

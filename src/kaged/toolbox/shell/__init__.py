@@ -3,12 +3,13 @@
 bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → orphan processes
 """
 
-from kaged.toolbox.shell.bash import shell_tools
+from kaged.toolbox.shell.bash import CommandRunner, shell_tools
 from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.interpreters import ShellSettings
 from kaged.toolbox.shell.launch import (
     Attach,
     Attachment,
+    RunningSkill,
     ShellCommand,
     caged_launcher,
 )
@@ -16,7 +17,9 @@ from kaged.toolbox.shell.launch import (
 __all__ = [
     "Attach",
     "Attachment",
+    "CommandRunner",
     "PtyBroker",
+    "RunningSkill",
     "ShellCommand",
     "ShellSettings",
     "caged_launcher",

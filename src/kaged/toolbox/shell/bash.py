@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
 from kaged.cage import CageProcess, Spawner
-from kaged.toolbox.shell.broker import PtyBroker
-from kaged.toolbox.shell.errors import ShellSpawnFailed
+from kaged.toolbox.shell.broker import PtyBroker, ShellSpawnFailed
 from kaged.toolbox.shell.interpreters import (
     MORE_INTERPRETERS,
     SHELL,
@@ -24,24 +23,17 @@ from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncage
 from kaged.tools import InvalidToolParams, Tool, ToolInvocation, one_path
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
+_LISTED_PATHS: Final = 20
 _LOGGED_CHARS: Final = 200
 
 
-def shell_tools(
-    broker: PtyBroker,
-    spawner: Spawner,
-    launcher: CageLauncher | None,
-    *,
-    settings: ShellSettings | None = None,
-    clock: Clock | None = None,
-) -> tuple[Tool, ...]:
+def shell_tools(runner: CommandRunner) -> tuple[Tool, ...]:
     """Return the shell's tools. Without a launcher commands of caged callers are refused."""
-    chosen = settings or ShellSettings()
-    ticking = clock or SystemClock()
+    chosen = runner.settings
     return tuple(
         Tool(
             definition_of(one, chosen),
-            _Bash(one, broker, spawner, launcher, chosen, ticking).run,
+            _Bash(one, runner).run,
             paths=one_path("cwd"),
             changes=True,
             check=partial(_check, argument=one.argument),
@@ -53,20 +45,13 @@ def shell_tools(
 @dataclass(frozen=True, slots=True)
 class _Bash:
     _interpreter: Interpreter
-    _broker: PtyBroker
-    _spawner: Spawner
-    _launcher: CageLauncher | None
-    _settings: ShellSettings
-    _clock: Clock
+    _runner: CommandRunner
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """Run one command to its end."""
         args = call.args
         cwd = call.paths[0]
-        _require_directory(cwd.resolved, cwd.relative)
-        timeout_ms = min(
-            max(cast("int", args["timeout"]), TIMEOUT_RANGE_MS[0]), self._settings.longest_ms
-        )
+        timeout_ms = self._runner.timeout_ms(cast("int", args["timeout"]))
         command = ShellCommand(
             request_id=call.context.request_id,
             caller=call.context.caller,
@@ -74,25 +59,55 @@ class _Bash:
             cwd=cwd.resolved,
             env=cast("dict[str, str]", args["env"]),
             session_id=call.context.session_id,
+            project_id=call.context.project_id,
             timeout_s=timeout_ms / 1000,
             identity=call.context.identity,
             program=self._interpreter.program,
             tool_name=self._interpreter.tool_name,
+            terminal=cast("bool", args["terminal"]),
         )
-        began_s = self._clock.monotonic_s()
-        session = await self._broker.spawn(command.request_id, lambda: self._start(call, command))
+        said: JsonObject = {"command": command.text[:_LOGGED_CHARS], "cwd": cwd.relative}
+        return await self._runner.run(call, command, "shell.executed", said)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRunner:
+    """Runs commands of agents to their end, on terminals, caged as their callers are."""
+
+    broker: PtyBroker
+    spawner: Spawner
+    launcher: CageLauncher | None
+    settings: ShellSettings = field(default_factory=ShellSettings)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def timeout_ms(self, wanted_ms: int) -> int:
+        """Return how long a command may take that asks for so much."""
+        return min(max(wanted_ms, TIMEOUT_RANGE_MS[0]), self.settings.longest_ms)
+
+    async def run(
+        self, call: ToolInvocation, command: ShellCommand, event: str, said: JsonObject
+    ) -> JsonObject:
+        """Run one command to its end; the audit event `event` says `said` and how it ended.
+
+        Raises:
+            ShellSpawnFailed: it could not be started.
+        """
+        _require_directory(command.cwd, call.paths[0].relative)
+        began_s = self.clock.monotonic_s()
+        session = await self.broker.spawn(
+            command.request_id, lambda: self._start(call, command), terminal=command.terminal
+        )
         try:
-            ended = await session.finish(timeout_ms / 1000)
+            ended = await session.finish(command.timeout_s)
         finally:
-            await self._broker.dispose(session)
+            await self.broker.dispose(session)
         shown = session.scrollback
         call.emit(
-            "shell.executed",
-            command=command.text[:_LOGGED_CHARS],
-            cwd=cwd.relative,
+            event,
+            **said,
             exit_code=ended.exit_code,
             timed_out=ended.timed_out,
-            duration_ms=round((self._clock.monotonic_s() - began_s) * 1000, 1),
+            duration_ms=round((self.clock.monotonic_s() - began_s) * 1000, 1),
             truncated=shown.truncated,
         )
         result: JsonObject = {
@@ -105,22 +120,22 @@ class _Bash:
             result |= {"truncated": True, "tail": shown.tail()}
         if ended.signal is not None:
             result["signal"] = int(ended.signal)
-        return result
+        return result | _protected(session.process)
 
     async def _start(self, call: ToolInvocation, command: ShellCommand) -> CageProcess:
         policy = call.context.cage_policy
         try:
             if policy is None:
                 return await launch_uncaged(
-                    self._spawner, command, self._settings.environ, self._settings.scrub_env
+                    self.spawner, command, self.settings.environ, self.settings.scrub_env
                 )
-            if self._launcher is None:
+            if self.launcher is None:
                 raise ShellSpawnFailed(
                     "the shell could not start: cages are not available on this host, and a "
                     "caged agent's commands never run without one",
                     fix="ask the operator to run `kaged doctor`",
                 )
-            return await self._launcher(policy, command)
+            return await self.launcher(policy, command)
         except ShellSpawnFailed:
             raise
         except (KagedError, OSError) as error:
@@ -130,6 +145,28 @@ class _Bash:
                 fix=(error.fix or "") if isinstance(error, KagedError) else "",
                 detail={"code": error.code} if isinstance(error, KagedError) else None,
             ) from error
+
+
+def _protected(process: CageProcess) -> JsonObject:
+    """Return what the agent is told about protected paths that its command wrote."""
+    found = process.findings
+    said: JsonObject = {}
+    if found.taken_back:
+        taken: list[JsonValue] = [
+            {
+                "path": one.path,
+                "reason": one.reason,
+                **({"keys": list(one.keys)} if one.keys else {}),
+            }
+            for one in found.taken_back[:_LISTED_PATHS]
+        ]
+        said["taken_back"] = taken
+    if found.changed:
+        changed: list[JsonValue] = [
+            {"path": one.path, "why": one.why} for one in found.changed[:_LISTED_PATHS]
+        ]
+        said["to_review"] = changed
+    return said
 
 
 def _check(args: JsonObject, *, argument: str) -> None:

@@ -105,6 +105,12 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
                 "default": {},
                 "description": "Variables on top of those that are set anyway.",
             },
+            "terminal": {
+                "type": "boolean",
+                "default": True,
+                "description": "false: a pipe instead of a terminal, many times as fast. For "
+                "megabytes of output.",
+            },
         },
         [one.argument],
     )

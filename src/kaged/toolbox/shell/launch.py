@@ -16,6 +16,7 @@ from kaged.cage import (
     CageProcess,
     CageRequest,
     HostMount,
+    Pipes,
     Pty,
     Spawner,
     Uncaged,
@@ -28,6 +29,9 @@ from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
 
 TERMINAL: Final = Pty(rows=50, cols=120, keys=False)
+PLAIN: Final = Pipes(merge_stderr=True, stdin=False)
+"""One pipe for both streams, so that their order stays; a terminal moves 4 KB at a time."""
+
 QUIET: Final = {
     "TERM": "dumb",
     "NO_COLOR": "1",
@@ -46,8 +50,24 @@ OWN_VARIABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class RunningSkill:
+    """The skill that a command runs for, and the account capabilities that it may use.
+
+    `folder` is where the daemon keeps the files that run.
+    """
+
+    name: str
+    capabilities: tuple[str, ...]
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """One command to start: where, with which variables on top, for whom."""
+    """One command to start: where, with which variables on top, for whom.
+
+    With a `skill` the host itself chose the program, which is the whole command; `text` says what
+    it is.
+    """
 
     request_id: str
     caller: str
@@ -55,19 +75,27 @@ class ShellCommand:
     cwd: str
     env: Mapping[str, str]
     session_id: str = ""
+    project_id: str = ""
     timeout_s: float = 0.0
     identity: Actor | None = None
     program: tuple[str, ...] = ("/bin/sh", "-c")
     tool_name: str = "shell.bash"
+    skill: RunningSkill | None = None
+    terminal: bool = True
+
+    @property
+    def stdio(self) -> Pty | Pipes:
+        """What its standard streams are."""
+        return TERMINAL if self.terminal else PLAIN
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments."""
-        return (*self.program, self.text)
+        return self.program if self.skill is not None else (*self.program, self.text)
 
 
 CageLauncher: TypeAlias = Callable[[CagePolicy, ShellCommand], Awaitable[CageProcess]]
-"""Starts a command inside the cage of a policy, on a terminal."""
+"""Starts a command inside the cage of a policy, with the standard streams that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +133,7 @@ def caged_launcher(
                 fixed_env=(*command.env.items(), *_path(policy, command, added), *added.env),
                 mounts=added.mounts,
                 services=added.services,
-                stdio=TERMINAL,
+                stdio=command.stdio,
             )
         )
 
@@ -143,6 +171,6 @@ async def launch_uncaged(
             command.argv,
             cwd=command.cwd,
             env=tuple(env.items()),
-            stdio=TERMINAL,
+            stdio=command.stdio,
         )
     )

@@ -116,14 +116,14 @@ def test_results_are_structured_and_the_largest_ones_become_errors() -> None:
     assert tool_result("text")["content"] == [{"type": "text", "text": "text"}]
     huge: Any = tool_result("x" * (MAX_RESULT_BYTES + 1))
     assert huge["isError"] is True
-    assert huge["structuredContent"]["error"]["code"] == "mcp_result_too_large"
+    assert huge["_meta"]["kaged/error"]["code"] == "mcp_result_too_large"
 
 
 def test_failures_carry_code_message_fix_and_request() -> None:
     error: Any = tool_failure(
         ToolError("there is none", code="tool_not_found", fix="look"), "req_1"
     )
-    shown = error["structuredContent"]["error"]
+    shown = error["_meta"]["kaged/error"]
     assert (shown["code"], shown["message"], shown["fix"], shown["request_id"]) == (
         "tool_not_found",
         "there is none",
@@ -133,4 +133,4 @@ def test_failures_carry_code_message_fix_and_request() -> None:
     assert error["content"][0]["text"] == "tool_not_found: there is none\nFix: look"
     assert error["isError"] is True
     other: Any = tool_failure(KagedError("broke"), "")
-    assert other["structuredContent"]["error"]["message"] == "broke"
+    assert other["_meta"]["kaged/error"]["message"] == "broke"

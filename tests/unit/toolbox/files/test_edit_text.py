@@ -12,6 +12,7 @@ import pytest
 from fakes.tool_lab import ToolLab, cage
 from kaged.toolbox.files import file_tools
 from kaged.workspace import ChangeKind, FileChange
+from kaged.workspace.readlog import ReadLog
 from requirements import requirement
 
 CODER = "primary.subagents.coder"
@@ -134,6 +135,22 @@ async def test_a_file_that_changed_since_is_not_edited(lab: ToolLab) -> None:
     await lab.call("file.read", path="a")
     await edit(lab, "two", "2")
     assert target.read_bytes() == b"one 2 three\n"
+
+
+@requirement("AT-EDIT-09", "AT-FAIL-07")
+async def test_a_change_in_the_middle_of_an_edit_is_not_written_over(
+    lab: ToolLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = await put(lab, "one two\n")
+    passed = ReadLog.require
+
+    def require(*given: Any) -> None:
+        passed(*given)
+        target.write_bytes(b"one two, said another\n")  # after it was read, before it is written
+
+    monkeypatch.setattr(ReadLog, "require", require)
+    assert (await refused(lab, "two", "2")).code == "file_changed_since_read"
+    assert target.read_bytes() == b"one two, said another\n"
 
 
 @requirement("AT-EDIT-10")
@@ -286,10 +303,13 @@ async def test_text_is_addressed_by_itself_and_by_no_hash(lab: ToolLab) -> None:
     assert error.code == "invalid_params"
 
 
+@requirement("AT-FILE-16")
 async def test_a_file_that_vanished_or_became_a_directory_is_said(lab: ToolLab) -> None:
     target = await put(lab, "one\n")
     target.unlink()
-    assert (await refused(lab, "one", "two")).code == "file_not_found"
+    error = await refused(lab, "one", "two")
+    assert error.code == "file_not_found"
+    assert error.detail == {"path": "./a", "requested": "a"}
     target.mkdir()
     assert (await refused(lab, "one", "two")).code == "invalid_params"
 

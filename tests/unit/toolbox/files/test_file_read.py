@@ -215,13 +215,13 @@ async def test_what_is_no_utf8_is_shown_with_replacement_characters(lab: ToolLab
 
 
 @requirement("AT-FILE-16")
-async def test_a_missing_path_is_said_to_be_missing(lab: ToolLab) -> None:
-    error = await lab.refusal("file.read", path="./nope")
+@pytest.mark.parametrize("path", ["./nope", "nope", "src/../nope", "./nope/"])
+async def test_a_missing_path_is_said_to_be_missing(lab: ToolLab, path: str) -> None:
+    error = await lab.refusal("file.read", path=path)
     assert error.code == "file_not_found"
     assert error.number == -32000
     assert "./nope" in error.message
-    assert isinstance(error.detail, dict)
-    assert error.detail["path"] == "./nope"
+    assert error.detail == {"path": "./nope", "requested": path}
 
 
 @requirement("AT-FILE-18")

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import StreamingResponse
 
 from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.errors import InvalidHttpRequest
-from kaged.serve.http.models import AuditRowOut, FindingOut, PageOut, VerifyOut
+from kaged.serve.http.models import AuditRowOut, PageOut, VerifyOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 
 MAX_PAGE = 500
@@ -59,7 +59,7 @@ async def audit_filter(  # one parameter per query parameter is how FastAPI read
         raise InvalidHttpRequest(f"The filter is not valid: {error}.") from error
 
 
-@router.get("/audit", responses=errors(400), summary="Ask the audit trail")
+@router.get("/audit", **documented("Ask the audit trail", 400))
 async def query(
     services: Services,
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
@@ -70,6 +70,7 @@ async def query(
     # What happened before the question belongs into the answer. A trail that cannot be written can
     # still be read.
     with contextlib.suppress(AuditUnavailable):
+        services.audit.write_folded()
         await services.audit.flush()
     page = await services.store.audit.query(wanted, cursor, limit)
     return PageOut[AuditRowOut](
@@ -110,17 +111,10 @@ async def export(
     return StreamingResponse(services.export_audit(wanted), media_type="application/x-ndjson")
 
 
-@router.post("/audit/verify", responses=errors(), summary="Check the whole chain")
+@router.post("/audit/verify", **documented("Check the whole chain"))
 async def verify(services: Services) -> VerifyOut:
     """Read the whole trail and return whether a row was changed, removed or added."""
-    report = await services.verify_audit()
-    return VerifyOut.of(
-        report,
-        head_seq=report.head.seq,
-        head_hash=report.head.hash,
-        findings=[FindingOut.of(found) for found in report.findings],
-        findings_total=report.total,
-    )
+    return VerifyOut.of_report(await services.verify_audit())
 
 
 def parse_moment(text: str | None, name: str) -> int | None:

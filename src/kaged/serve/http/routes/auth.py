@@ -11,14 +11,14 @@ from kaged.audit import AuditEvent
 from kaged.base import KagedError, iso_utc
 from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, AccessRequest, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.models import LaunchOut, TokenRotatedOut, WhoamiOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 
 router = APIRouter(prefix=API_PREFIX, tags=["auth"])
 
 
-@router.post("/auth/launch", responses=errors(409), summary="Make a one-time launch link")
+@router.post("/auth/launch", **documented("Make a one-time launch link", 409))
 async def issue_launch(services: Services, who: Who) -> LaunchOut:
     """Make a link that opens one browser session. It works once, within a minute."""
     base = services.base_url()
@@ -63,9 +63,7 @@ async def redeem_launch(
     return response
 
 
-@router.delete(
-    "/auth/session", responses=errors(), status_code=204, summary="End the browser session"
-)
+@router.delete("/auth/session", **documented("End the browser session"), status_code=204)
 async def close_session(request: Request, services: Services) -> Response:
     """Sign out: the cookie that came with this request stops working. Others are not touched."""
     access_request = request.state.access_request
@@ -78,13 +76,13 @@ async def close_session(request: Request, services: Services) -> Response:
     return response
 
 
-@router.get("/auth/whoami", responses=errors(), summary="Who the daemon takes you for")
+@router.get("/auth/whoami", **documented("Who the daemon takes you for"))
 async def whoami(who: Who) -> WhoamiOut:
     """Return who asks and how they were authenticated."""
     return WhoamiOut(operator_id=who.person_id, via=who.vouched_by.value)
 
 
-@router.post("/auth/token/rotate", responses=errors(), summary="Replace the bearer token")
+@router.post("/auth/token/rotate", **documented("Replace the bearer token"))
 async def rotate_token(services: Services, who: Who) -> TokenRotatedOut:
     """Replace the bearer token and end all browser sessions. The new token stays in its file."""
     await _record_token(services, "bearer", None, who)

@@ -16,8 +16,16 @@ from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from kaged.base import JsonObject, KagedError
-from kaged.events.hub import EventHub, TooManySubscribers, topic_filter
-from kaged.serve.http.connection import STATE_KEY, PeerConnection
+from kaged.events.hub import (
+    SESSION_TOPIC,
+    Event,
+    EventHub,
+    TooManySubscribers,
+    topic_filter,
+)
+from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import AccessAction, may, may_answer
+from kaged.serve.http.connection import STATE_KEY, PeerConnection, accept
 from kaged.serve.http.errors import (
     DaemonStopping,
     InvalidHttpRequest,
@@ -25,13 +33,16 @@ from kaged.serve.http.errors import (
     error_response,
     request_id_of,
 )
-from kaged.serve.http.routes.dependencies import API_PREFIX, Services
+from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
+from kaged.store import Store
+from kaged.store.work_errors import SessionNotFound
 
 router = APIRouter(prefix=API_PREFIX)
 
 SEND_TIMEOUT_S = 10.0
 MARK_EVERY = 256
 MAX_TOPICS = 32
+MAX_SESSIONS_KNOWN = 1000
 
 _log = structlog.get_logger("kaged.http")
 _TOPIC = re.compile(r"[a-z][a-z0-9_]{0,31}(:[A-Za-z0-9._@/-]{1,128})?")
@@ -41,13 +52,14 @@ _CLOSE_CODES = {"daemon_stopping": 1001, "unexpected_message": 1003, "slow_clien
 
 
 @router.websocket("/events")
-async def events(websocket: WebSocket, services: Services) -> None:
+async def events(websocket: WebSocket, services: Services, who: Who) -> None:
     """Stream events to one client until either side ends it."""
     hub = services.hub
     try:
-        resume = _Resume.parse(websocket, hub)
+        resume = _Resume.parse(websocket, hub, EventAudience(who, services.store))
         with hub.subscribe() as waker:
-            await websocket.accept()
+            if not await accept(websocket):
+                return
             ended = await _converse(websocket, hub, waker, resume)
     except (InvalidHttpRequest, TooManySubscribers) as refusal:
         answer = error_response(refusal, request_id_of(websocket))
@@ -60,13 +72,21 @@ async def events(websocket: WebSocket, services: Services) -> None:
 class _Resume:
     """Where a client resumes, and which events it asked for."""
 
-    def __init__(self, after: int, topics: frozenset[str], *, epoch_changed: bool) -> None:
+    def __init__(
+        self,
+        after: int,
+        topics: frozenset[str],
+        audience: EventAudience,
+        *,
+        epoch_changed: bool,
+    ) -> None:
         self.after = after
         self.wanted = topic_filter(topics)
+        self.audience = audience
         self.epoch_changed = epoch_changed
 
     @classmethod
-    def parse(cls, websocket: WebSocket, hub: EventHub) -> _Resume:
+    def parse(cls, websocket: WebSocket, hub: EventHub, audience: EventAudience) -> _Resume:
         query = websocket.query_params
         topics = frozenset(part for part in query.get("topics", "").split(",") if part)
         if len(topics) > MAX_TOPICS or not all(_TOPIC.fullmatch(topic) for topic in topics):
@@ -78,14 +98,52 @@ class _Resume:
         if epoch is not None and _EPOCH.fullmatch(epoch) is None:
             raise InvalidHttpRequest("epoch is the value of an earlier `hello`.")
         if after is None:
-            return cls(hub.latest, topics, epoch_changed=False)
+            return cls(hub.latest, topics, audience, epoch_changed=False)
         if _NUMBER.fullmatch(after) is None:
             raise InvalidHttpRequest("after is the number of the last event seen.")
         # Numbers of an earlier run, or beyond what this one has given out, say nothing: the client
         # gets all there is and is told that it missed the rest.
         if (epoch is not None and epoch != hub.epoch) or int(after) > hub.latest:
-            return cls(0, topics, epoch_changed=True)
-        return cls(int(after), topics, epoch_changed=False)
+            return cls(0, topics, audience, epoch_changed=True)
+        return cls(int(after), topics, audience, epoch_changed=False)
+
+
+class EventAudience:
+    """Which events one client may see: the operator all, a person what is theirs.
+
+    An event is a person's by its session or because they are asked; of all others, audit rows and
+    plugins among them, people hear nothing.
+    """
+
+    def __init__(self, actor: Actor, store: Store) -> None:
+        self._actor = actor
+        self._store = store
+        self._sessions: dict[str, bool] = {}
+
+    async def sees(self, event: Event) -> bool:
+        """Return whether the client may see an event."""
+        if not self._actor.by_front_end:
+            return True
+        if event.asked_of is not None:
+            owner, asked_in = event.asked_of.owner, event.asked_of.asked_in
+            return may_answer(
+                self._actor,
+                owner if isinstance(owner, str) else None,
+                asked_in if isinstance(asked_in, str) else None,
+            )
+        kind, _, session_id = event.topic.partition(":")
+        return kind == SESSION_TOPIC and await self._sees_session(session_id)
+
+    async def _sees_session(self, session_id: str) -> bool:
+        if session_id not in self._sessions:
+            if len(self._sessions) >= MAX_SESSIONS_KNOWN:
+                self._sessions.clear()
+            try:
+                found = await self._store.sessions.of_id(session_id)
+            except SessionNotFound:
+                return False  # it may be there a moment later
+            self._sessions[session_id] = may(self._actor, AccessAction.SEE, found.ownership)
+        return self._sessions[session_id]
 
 
 async def _converse(
@@ -123,7 +181,7 @@ async def _send_events(
                 return _slow(after)
             for event in hub.read(after):
                 after = event.seq
-                if resume.wanted(event.topic):
+                if resume.wanted(event.topic) and await resume.audience.sees(event):
                     await _send(websocket, event.text)
                     marked = after
             if after - marked >= MARK_EVERY:

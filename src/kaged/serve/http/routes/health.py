@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from kaged import __version__
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.metrics import CONTENT_TYPE
 from kaged.serve.http.models import HealthOut, IndexOut
 from kaged.serve.http.routes.dependencies import Services
@@ -13,7 +13,7 @@ from kaged.serve.http.routes.dependencies import Services
 router = APIRouter(tags=["health"])
 
 
-@router.get("/", responses=errors(), summary="What this is")
+@router.get("/", **documented("What this is"))
 async def index() -> IndexOut:
     """Return the program's name and where its API begins."""
     return IndexOut(
@@ -25,7 +25,7 @@ async def index() -> IndexOut:
     )
 
 
-@router.get("/healthz", responses=errors(), summary="Whether the daemon can do its work")
+@router.get("/healthz", **documented("Whether the daemon can do its work"))
 async def healthz(response: Response, services: Services) -> HealthOut:
     """Answer 200 while all is well and 503 while changes are refused. Open to everyone."""
     response.status_code, word = services.health()

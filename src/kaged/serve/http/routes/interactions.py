@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
-from kaged.serve.http.routes.work import OPERATOR, InProject, ProjectRequest, page_of, uploads_of
+from kaged.serve.http.routes.work import InProject, page_of, uploads_of
 from kaged.serve.http.work_models import InteractionAnswerIn, InteractionOut, InteractionsOut
-from kaged.store.interaction_rows import InteractionRecord, InteractionStatus
+from kaged.store.interaction_rows import InteractionStatus
 from kaged.toolbox.project.answers import OperatorAnswer
 from kaged.toolbox.project.interactions import interaction_json
 
@@ -34,7 +34,7 @@ async def list_interactions(
 ) -> InteractionsOut:
     """Return the questions of a project's agents, newest first, a page at a time."""
     found = await context.work.interactions.page(
-        context.project_id, status, page.limit, page.offset
+        context.project_id, status, page.limit, page.offset, context.who
     )
     return InteractionsOut.model_validate(page_of(page, found, "interactions"))
 
@@ -42,7 +42,7 @@ async def list_interactions(
 @router.get("/interactions/{request_id}", summary="Look at one question")
 async def get(context: InProject, request_id: RequestId) -> InteractionOut:
     """Return one question and, if there is one, its answer."""
-    found = await context.work.interactions.get(context.project_id, request_id)
+    found = await context.work.interactions.get(context.project_id, request_id, context.who)
     return InteractionOut.model_validate(interaction_json(found))
 
 
@@ -53,27 +53,17 @@ async def answer(
     """Answer a question; what waits for it goes on. An answer that does not fit changes nothing."""
     context.require_record()
     given = OperatorAnswer(body.answers, uploads_of(body.files), body.decision, body.text)
-    closed = await context.work.interactions.answer(context.project_id, request_id, given, OPERATOR)
-    return await _ended(context, closed)
+    closed = await context.work.interactions.answer(
+        context.project_id, request_id, given, context.author, context.who
+    )
+    return InteractionOut.model_validate(interaction_json(closed))
 
 
 @router.delete("/interactions/{request_id}", summary="Let a session go on without an answer")
 async def withdraw(context: InProject, request_id: RequestId) -> InteractionOut:
     """Withdraw the question: the agent gets no answer."""
     context.require_record()
-    closed = await context.work.interactions.withdraw(context.project_id, request_id, OPERATOR)
-    return await _ended(context, closed)
-
-
-async def _ended(context: ProjectRequest, closed: InteractionRecord) -> InteractionOut:
-    decision = (closed.answer or {}).get("decision")
-    await context.record(
-        "kaged.interaction.answered",
-        {
-            "request_id": closed.request_id,
-            "kind": closed.kind.value,
-            "session_id": closed.session_id,
-            "outcome": str(decision) if decision else closed.status.value,
-        },
+    closed = await context.work.interactions.withdraw(
+        context.project_id, request_id, context.author, context.who
     )
     return InteractionOut.model_validate(interaction_json(closed))

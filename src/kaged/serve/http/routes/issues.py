@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT, SESSION_ID, Page
-from kaged.serve.http.routes.work import OPERATOR, InProject, Number, page_of
+from kaged.serve.http.routes.work import InProject, Number, page_of
 from kaged.serve.http.work_models import (
     BindIn,
     CommentedOut,
@@ -52,14 +52,19 @@ async def list_issues(
 async def create(context: InProject, body: IssueIn) -> IssueCreatedOut:
     """File an issue under the project's next number."""
     context.require_record()
-    done = await context.work.issues.create(context.project_id, body.title, body.body, OPERATOR)
+    done = await context.work.issues.create(
+        context.project_id, body.title, body.body, context.author
+    )
     return IssueCreatedOut.model_validate(await context.recorded(done))
 
 
 @router.get("/issues/{number}", summary="Look at one issue")
 async def get(context: InProject, number: Number) -> IssueDetailOut:
     """Return one issue with everything that was said about it and done to it."""
-    return IssueDetailOut.model_validate(await context.work.issues.get(context.project_id, number))
+    internal = not context.who.by_front_end
+    return IssueDetailOut.model_validate(
+        await context.work.issues.get(context.project_id, number, internal=internal)
+    )
 
 
 @router.patch("/issues/{number}", summary="Edit an issue")
@@ -67,7 +72,7 @@ async def edit(context: InProject, number: Number, body: IssueEditIn) -> IssueEd
     """Change title, body or assignment. The body before the first edit is kept."""
     context.require_record()
     given: dict[str, Any] = body.model_dump(include=body.model_fields_set)
-    done = await context.work.issues.update(context.project_id, number, OPERATOR, **given)
+    done = await context.work.issues.update(context.project_id, number, context.author, **given)
     return IssueEditedOut.model_validate(await context.recorded(done))
 
 
@@ -76,7 +81,7 @@ async def comment(context: InProject, number: Number, body: CommentIn) -> Commen
     """Add a comment; `operator_only` keeps it from guests."""
     context.require_record()
     done = await context.work.issues.comment(
-        context.project_id, number, body.body, body.visibility, OPERATOR
+        context.project_id, number, body.body, body.visibility, context.author
     )
     return CommentedOut.model_validate(await context.recorded(done))
 
@@ -86,7 +91,7 @@ async def transition(context: InProject, number: Number, body: TransitionIn) -> 
     """Move an issue to another status."""
     context.require_record()
     done = await context.work.issues.transition(
-        context.project_id, number, body.to, body.comment, OPERATOR
+        context.project_id, number, body.to, body.comment, context.author
     )
     return TransitionedOut.model_validate(await context.recorded(done))
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId
 from kaged.serve.http.routes.subsystems import LanguageServers
@@ -38,11 +38,7 @@ class LanguageServersOut(ApiModel):
     servers: list[LanguageServerOut]
 
 
-@router.get(
-    "/lsp",
-    responses=errors(404),
-    summary="List the language servers of a project",
-)
+@router.get("/lsp", **documented("List the language servers of a project", 404))
 async def list_servers(service: LanguageServers, project_id: ProjectId) -> LanguageServersOut:
     """Return what is known of each language's server; none is started."""
     return LanguageServersOut.model_validate(service.servers(project_id))

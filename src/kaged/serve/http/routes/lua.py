@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field, JsonValue
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, ProjectId, Who
 from kaged.serve.http.routes.subsystems import Scripts
@@ -110,39 +110,27 @@ WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wai
 
 
 @router.get(
-    "/projects/{project_id}/lua",
-    responses=errors(404),
-    summary="List a project's scripts and commands",
+    "/projects/{project_id}/lua", **documented("List a project's scripts and commands", 404)
 )
 async def list_scripts(service: Scripts, project_id: ProjectId) -> ScriptsOut:
     """Return the scripts with their state, their grants and what they registered."""
     return ScriptsOut.model_validate(await service.describe(project_id))
 
 
-@router.post(
-    "/projects/{project_id}/lua/reload", responses=errors(404), summary="Load the scripts anew"
-)
+@router.post("/projects/{project_id}/lua/reload", **documented("Load the scripts anew", 404))
 async def reload_scripts(service: Scripts, who: Who, project_id: ProjectId) -> ScriptsOut:
     """Read folder and grants again; every script starts anew."""
     return ScriptsOut.model_validate(await service.reload(project_id, who))
 
 
-@router.post(
-    "/projects/{project_id}/lua/commands",
-    responses=errors(404),
-    summary="Run a command of a script",
-)
+@router.post("/projects/{project_id}/lua/commands", **documented("Run a command of a script", 404))
 async def run_command(service: Scripts, project_id: ProjectId, body: CommandIn) -> CommandOut:
     """Run it to its end; a move that it asks for is made before the answer."""
     found = await service.command(project_id, body.name, body.raw, interactive=body.interactive)
     return CommandOut.model_validate(found)
 
 
-@router.get(
-    "/projects/{project_id}/lua/dialogs",
-    responses=errors(404),
-    summary="List what scripts ask people",
-)
+@router.get("/projects/{project_id}/lua/dialogs", **documented("List what scripts ask people", 404))
 async def list_dialogs(service: Scripts, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
     """Return the open dialogs. A client that waits here counts as a person who can be asked."""
     return DialogsOut(dialogs=await service.dialogs(project_id, wait_s))
@@ -150,30 +138,26 @@ async def list_dialogs(service: Scripts, project_id: ProjectId, wait_s: WaitS = 
 
 @router.post(
     "/projects/{project_id}/lua/dialogs/{dialog_id}",
-    responses=errors(404),
+    **documented("Answer a script's dialog", 404),
     status_code=204,
-    summary="Answer a script's dialog",
 )
 async def answer_dialog(
-    service: Scripts, project_id: ProjectId, dialog_id: str, body: DialogAnswerIn
+    service: Scripts, who: Who, project_id: ProjectId, dialog_id: str, body: DialogAnswerIn
 ) -> None:
     """Answer a dialog, or dismiss it with null."""
-    await service.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
+    await service.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer, who)
 
 
 @router.post(
     "/projects/{project_id}/lua/front",
-    responses=errors(404, 409),
-    summary="Let a script draw, complete or handle a key",
+    **documented("Let a script draw, complete or handle a key", 404, 409),
 )
 async def front(service: Scripts, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
     """Return `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
     return dict(await service.front(project_id, body.script, body.entry, dict(body.params)))
 
 
-@router.post(
-    "/lua/check", responses=errors(), summary="Load a script without letting it do anything"
-)
+@router.post("/lua/check", **documented("Load a script without letting it do anything"))
 async def check(service: Scripts, body: ScriptCheckIn) -> CheckOut:
     """Return whether it loads, what it asks for and what it registers."""
     return CheckOut.model_validate(await service.check(body.name, body.source))

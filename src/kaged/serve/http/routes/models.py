@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import Field
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.routes.subsystems import Models
@@ -65,13 +65,13 @@ class ModelCheckOut(ApiModel):
     error: ModelFailureOut | None = None
 
 
-@router.get("/models", responses=errors(), summary="List the models")
+@router.get("/models", **documented("List the models"))
 async def list_models(service: Models) -> ModelsOut:
     """Return every alias, those that cannot be used as well. Keys are never shown."""
     return ModelsOut.model_validate({"models": service.rows()})
 
 
-@router.post("/models/check", responses=errors(), summary="Ask a model one small question")
+@router.post("/models/check", **documented("Ask a model one small question"))
 async def check_model(service: Models, body: ModelCheckIn) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
     return ModelCheckOut.model_validate(await service.check(body.alias))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.plugin_models import (
     ApproveChangedFilesIn,
@@ -58,35 +58,31 @@ InSession = Annotated[
 ]
 
 
-@router.get("/plugins", responses=errors(), summary="List the installed plugins")
+@router.get("/plugins", **documented("List the installed plugins"))
 async def list_plugins(service: Plugins) -> PluginsOut:
     """Return every installed plugin with its state, also those disabled for this run."""
     return PluginsOut(items=list(service.list()))
 
 
-@router.post(
-    "/plugins/preview", responses=errors(404, 409), summary="Look at a plugin before installing it"
-)
+@router.post("/plugins/preview", **documented("Look at a plugin before installing it", 404, 409))
 async def preview(service: Plugins, body: PluginPathIn) -> dict[str, Any]:
     """Return what installing a directory would mean: capabilities in words, changes, the digest."""
     return await service.preview(body.path)
 
 
-@router.post(
-    "/plugins", responses=errors(404, 409), status_code=201, summary="Install or upgrade a plugin"
-)
+@router.post("/plugins", **documented("Install or upgrade a plugin", 404, 409), status_code=201)
 async def install(service: Plugins, who: Who, body: ConsentIn) -> dict[str, Any]:
     """Install exactly the files that were previewed; other files have another digest."""
     return await service.install(body.path, body.digest, who)
 
 
-@router.get("/plugins/{name}", responses=errors(404), summary="Look at one plugin")
+@router.get("/plugins/{name}", **documented("Look at one plugin", 404))
 async def get(service: Plugins, name: Name) -> dict[str, Any]:
     """Return one plugin's state, process, capabilities and counters."""
     return service.get(name)
 
 
-@router.delete("/plugins/{name}", responses=errors(404, 409), summary="Uninstall a plugin")
+@router.delete("/plugins/{name}", **documented("Uninstall a plugin", 404, 409))
 async def uninstall(
     service: Plugins, who: Who, name: Name, force: Annotated[bool, Query()] = False
 ) -> dict[str, Any]:
@@ -94,35 +90,31 @@ async def uninstall(
     return await service.uninstall(name, force=force, who=who)
 
 
-@router.post(
-    "/plugins/{name}/enable", responses=errors(404, 409), summary="Enable and start a plugin"
-)
+@router.post("/plugins/{name}/enable", **documented("Enable and start a plugin", 404, 409))
 async def enable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Write it into the enabled list and start it; the failure counter begins anew."""
     return await service.enable(name, who)
 
 
-@router.post(
-    "/plugins/{name}/disable", responses=errors(404, 409), summary="Stop and disable a plugin"
-)
+@router.post("/plugins/{name}/disable", **documented("Stop and disable a plugin", 404, 409))
 async def disable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Take it out of the enabled list and stop it."""
     return await service.disable(name, who)
 
 
-@router.post("/plugins/{name}/restart", responses=errors(404, 409), summary="Restart a plugin")
+@router.post("/plugins/{name}/restart", **documented("Restart a plugin", 404, 409))
 async def restart(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Stop and start it."""
     return await service.restart(name, who)
 
 
-@router.get("/plugins/{name}/logs", responses=errors(404), summary="Read a plugin's recent stderr")
+@router.get("/plugins/{name}/logs", **documented("Read a plugin's recent stderr", 404))
 async def logs(service: Plugins, name: Name) -> dict[str, Any]:
     """Return the last fifty lines of its standard error."""
     return {"lines": list(service.logs(name))}
 
 
-@router.get("/plugins/{name}/knobs", responses=errors(404), summary="List a plugin's knobs")
+@router.get("/plugins/{name}/knobs", **documented("List a plugin's knobs", 404))
 async def knobs(
     service: Plugins,
     name: Name,
@@ -135,9 +127,7 @@ async def knobs(
     return service.knob_values(name, project_id, agent_path)
 
 
-@router.put(
-    "/plugins/{name}/knobs/{knob}", responses=errors(404, 409), summary="Set a knob for an agent"
-)
+@router.put("/plugins/{name}/knobs/{knob}", **documented("Set a knob for an agent", 404, 409))
 async def write_knob(
     service: Plugins, who: Who, name: Name, knob: Knob, body: KnobWriteIn
 ) -> dict[str, Any]:
@@ -147,8 +137,7 @@ async def write_knob(
 
 @router.post(
     "/plugins/{name}/reload",
-    responses=errors(404, 409, 502),
-    summary="Switch a running plugin to its changed files",
+    **documented("Switch a running plugin to its changed files", 404, 409, 502),
 )
 async def reload(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Start the new files beside the old process and switch; a failure keeps the old one."""
@@ -157,8 +146,7 @@ async def reload(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
 
 @router.get(
     "/plugins/{name}/renewal",
-    responses=errors(404, 409),
-    summary="Look at the changed files of an installed plugin",
+    **documented("Look at the changed files of an installed plugin", 404, 409),
 )
 async def preview_changed_files(service: Plugins, name: Name) -> dict[str, Any]:
     """Return what agreeing to an installed plugin's files as they are now would mean."""
@@ -167,8 +155,7 @@ async def preview_changed_files(service: Plugins, name: Name) -> dict[str, Any]:
 
 @router.post(
     "/plugins/{name}/renewal",
-    responses=errors(404, 409),
-    summary="Agree to the changed files of an installed plugin",
+    **documented("Agree to the changed files of an installed plugin", 404, 409),
 )
 async def approve_changed_files(
     service: Plugins, who: Who, name: Name, body: ApproveChangedFilesIn
@@ -178,16 +165,14 @@ async def approve_changed_files(
 
 
 @router.post(
-    "/plugins/{name}/export",
-    responses=errors(404, 409),
-    summary="Write a plugin's tables into a file",
+    "/plugins/{name}/export", **documented("Write a plugin's tables into a file", 404, 409)
 )
 async def export(service: Plugins, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
     """Write its tables as SQL that any SQLite reads, into a new file on the daemon's machine."""
     return await service.export(name, body.path, who)
 
 
-@router.get("/consents", responses=errors(), summary="List what projects ask of the operator")
+@router.get("/consents", **documented("List what projects ask of the operator"))
 async def consents(
     service: Plugins, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
 ) -> ConsentsOut:
@@ -195,11 +180,7 @@ async def consents(
     return ConsentsOut(items=list(await service.consents(project_id)))
 
 
-@router.post(
-    "/consents/{consent_id}",
-    responses=errors(403, 404, 409, 502),
-    summary="Answer a consent request",
-)
+@router.post("/consents/{consent_id}", **documented("Answer a consent request", 403, 404, 409, 502))
 async def answer_consent(
     service: Plugins, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
 ) -> dict[str, Any]:
@@ -210,9 +191,7 @@ async def answer_consent(
 
 
 @router.get(
-    "/plugins/{name}/call/{method}",
-    responses=errors(400, 404, 409, 502),
-    summary="Call a plugin's method",
+    "/plugins/{name}/call/{method}", **documented("Call a plugin's method", 400, 404, 409, 502)
 )
 async def call_get(
     service: Plugins,
@@ -228,9 +207,7 @@ async def call_get(
 
 
 @router.post(
-    "/plugins/{name}/call/{method}",
-    responses=errors(400, 404, 409, 502),
-    summary="Call a plugin's method",
+    "/plugins/{name}/call/{method}", **documented("Call a plugin's method", 400, 404, 409, 502)
 )
 async def call_post(
     service: Plugins,

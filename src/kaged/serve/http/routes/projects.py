@@ -8,14 +8,16 @@ from fastapi import APIRouter, Query, Response
 
 from kaged.base import JsonObject, JsonValue
 from kaged.plugins.plugin_service import PluginService
-from kaged.projects.service import ProjectView
-from kaged.serve.http.documented import errors
+from kaged.projects.agreement import Agreement
+from kaged.projects.loaded import ProjectView
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import (
     LoadProjectIn,
     PageOut,
     ProblemOut,
     ProjectDetailOut,
     ProjectOut,
+    ReloadProjectIn,
     TrustIn,
 )
 from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, ProjectId, Services, Who
@@ -23,62 +25,77 @@ from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, ProjectId
 router = APIRouter(prefix=API_PREFIX, tags=["projects"])
 
 
-@router.post("/projects", responses=errors(), status_code=201, summary="Load a project")
+@router.post("/projects", **documented("Load a project", 409), status_code=201)
 async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDetailOut:
-    """Read a project's files and keep it loaded. Loading one again reads its files anew."""
-    return detail(services, await services.projects.load(body.root, who))
+    """Read a project's files and keep it loaded. Loading one again reads its files anew.
+
+    What its files ask for is in force only as far as the operator has agreed to it; otherwise every
+    agent is restricted to reading, and `ask` says what it wants.
+    """
+    return detail(
+        services, await services.subsystems.projects.load(body.root, who, _agreement(body))
+    )
 
 
-@router.get("/projects", responses=errors(400), summary="List the loaded projects")
+@router.get("/projects", **documented("List the loaded projects", 400))
 async def list_projects(
     services: Services,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> PageOut[ProjectOut]:
     """Return the loaded projects in the order of their ids, a page at a time."""
-    views, next_cursor = await services.projects.page(cursor, limit)
+    views, next_cursor = await services.subsystems.projects.page(cursor, limit)
     items = [ProjectOut.of(view, problems=_problems(view)) for view in views]
     return PageOut[ProjectOut](items=items, next_cursor=next_cursor)
 
 
-@router.get("/projects/{project_id}", responses=errors(404), summary="Look at one project")
+@router.get("/projects/{project_id}", **documented("Look at one project", 404))
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
     """Return one project with its agent tree."""
-    return detail(services, await services.projects.get(project_id))
+    return detail(services, await services.subsystems.projects.get(project_id))
 
 
 @router.post(
-    "/projects/{project_id}/reload", responses=errors(404), summary="Read a project's files again"
+    "/projects/{project_id}/reload",
+    **documented("Read a project's files again", 404, 409),
 )
-async def reload(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
-    """Read the files again. If they have errors, what was loaded before stays in force."""
-    return detail(services, await services.projects.reload(project_id, who))
+async def reload(
+    services: Services, who: Who, project_id: ProjectId, body: ReloadProjectIn | None = None
+) -> ProjectDetailOut:
+    """Read the files again. If they have errors, what was loaded before stays in force.
+
+    If they ask for more than the operator has agreed to, the project is restricted to reading.
+    """
+    agreement = None if body is None else _agreement(body)
+    return detail(services, await services.subsystems.projects.reload(project_id, who, agreement))
 
 
-@router.put(
-    "/projects/{project_id}/trust", responses=errors(404), summary="Trust a project, or stop"
-)
+@router.put("/projects/{project_id}/trust", **documented("Trust a project, or stop", 404, 409))
 async def trust(
     services: Services, who: Who, project_id: ProjectId, body: TrustIn
 ) -> ProjectDetailOut:
-    """Allow the commands that a project's files name to be run, or take that back."""
-    return detail(services, await services.projects.set_trusted(project_id, body.trusted, who))
+    """Agree to what a project's files ask for, or take that back, which ends what runs in it."""
+    if not body.trusted:
+        return detail(services, await services.subsystems.projects.withdraw(project_id, who))
+    return detail(services, await services.subsystems.projects.agree(project_id, who, body.digest))
 
 
-@router.delete(
-    "/projects/{project_id}", responses=errors(404), status_code=204, summary="Unload a project"
-)
+@router.delete("/projects/{project_id}", **documented("Unload a project", 404), status_code=204)
 async def unload(services: Services, who: Who, project_id: ProjectId) -> Response:
     """Let go of a project. Its files, and whether it is trusted, stay as they are."""
-    await services.projects.unload(project_id, who)
+    await services.subsystems.projects.unload(project_id, who)
     return Response(status_code=204)
+
+
+def _agreement(body: ReloadProjectIn) -> Agreement | None:
+    return Agreement(body.digest) if body.trust or body.digest is not None else None
 
 
 def detail(services: Services, view: ProjectView) -> ProjectDetailOut:
     """Write a project with its tree."""
     tree = view.tree
-    if tree is not None and services.plugins is not None:
-        tree = _with_knobs(tree, view.id, services.plugins)
+    if tree is not None:
+        tree = _with_knobs(tree, view.id, services.subsystems.plugins)
     return ProjectDetailOut.of(view, problems=_problems(view), tree=tree)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, Who
 from kaged.serve.http.routes.subsystems import Accounts
@@ -119,7 +119,7 @@ Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 
 
-@router.get("/providers", responses=errors(), summary="List the providers of account capabilities")
+@router.get("/providers", **documented("List the providers of account capabilities"))
 async def list_providers(service: Accounts) -> ProvidersOut:
     """Return every provider, how it is doing and what it offers."""
     return ProvidersOut.model_validate({"providers": list(service.providers())})
@@ -127,15 +127,14 @@ async def list_providers(service: Accounts) -> ProvidersOut:
 
 @router.post(
     "/providers/{namespace}/refresh",
-    responses=errors(403, 404, 422, 502, 503),
-    summary="Ask a provider again what it offers",
+    **documented("Ask a provider again what it offers", 403, 404, 422, 502, 503),
 )
 async def refresh(service: Accounts, who: Who, namespace: Namespace) -> ProviderOut:
     """Read a provider's definitions anew; a bad answer changes nothing."""
     return ProviderOut.model_validate(await service.refresh(namespace, who))
 
 
-@router.get("/accounts", responses=errors(), summary="List linked accounts")
+@router.get("/accounts", **documented("List linked accounts"))
 async def list_accounts(
     service: Accounts,
     who: Who,
@@ -149,31 +148,27 @@ async def list_accounts(
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
 
 
-@router.post("/accounts/revoke", responses=errors(404, 503), summary="Take an account back")
+@router.post("/accounts/revoke", **documented("Take an account back", 404, 503))
 async def revoke(service: Accounts, who: Who, body: RevokeIn) -> RevokedOut:
     """Forget an account with its credential; its provider is told if it can be."""
     done = await service.revoke(body.user_id, body.capability, body.account_ref, who)
     return RevokedOut.model_validate(done)
 
 
-@router.get("/approvals", responses=errors(), summary="List operations that wait for consent")
+@router.get("/approvals", **documented("List operations that wait for consent"))
 async def list_approvals(service: Accounts, who: Who) -> ApprovalsOut:
     """Return what waits for consent."""
     return ApprovalsOut.model_validate({"approvals": list(await service.approvals(who))})
 
 
-@router.post(
-    "/approvals/{plan_id}", responses=errors(404, 503), summary="Consent to an operation, or refuse"
-)
+@router.post("/approvals/{plan_id}", **documented("Consent to an operation, or refuse", 404, 503))
 async def decide(service: Accounts, who: Who, plan_id: PlanId, body: DecisionIn) -> ApprovalOut:
     """Take a person's answer; a confirmed operation may be done once, as it was shown."""
     allowed = body.decision == "confirm"
     return ApprovalOut.model_validate(await service.decide(plan_id, allowed=allowed, who=who))
 
 
-@router.post(
-    "/vault/rotate", responses=errors(403, 503), summary="Encrypt all credentials with a fresh key"
-)
+@router.post("/vault/rotate", **documented("Encrypt all credentials with a fresh key", 403, 503))
 async def rotate(service: Accounts, who: Who) -> VaultRotatedOut:
     """Make a new key for the vault and forget the old one."""
     return VaultRotatedOut.model_validate(await service.rotate_vault(who))

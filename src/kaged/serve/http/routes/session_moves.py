@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from fastapi import APIRouter
 
 from kaged.base import KagedError
+from kaged.kernel.ownership import AccessAction
 from kaged.serve.http.documented import errors
+from kaged.serve.http.person_access import operator_only
 from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
@@ -29,7 +31,9 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     this waits while a run is active.
     """
     context.require_record()
-    source = await context.session(session_id)
+    source = await context.session(session_id, AccessAction.STEER)
+    if body.switch and context.who.by_front_end:
+        raise operator_only()
     if not body.switch:
         made = await context.sessions.transcript.fork(source.id, body.at)
         await _record_fork(context, made)
@@ -94,7 +98,7 @@ async def _moved(
     *,
     pending: bool = False,
 ) -> MoveOut:
-    current = await context.sessions.service.current(context.project_id)
+    current = await context.current()
     shown = None if made is None else await context.shown(made)
     facts: Mapping[str, object] = {
         "pending": pending,

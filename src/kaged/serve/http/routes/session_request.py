@@ -7,15 +7,14 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from kaged.base import iso_utc
+from kaged.base import KagedError, iso_utc
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import AccessAction, may
 from kaged.serve.http.routes.dependencies import SESSION_ID
-from kaged.serve.http.routes.subsystems import present
 from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.services import HttpServices
 from kaged.serve.http.session_models import SessionRowOut
 from kaged.sessions.driver import SessionDriver
-from kaged.sessions.session_services import SessionServices
 from kaged.store.session_rows import SessionRecord
 from kaged.store.work_errors import SessionNotFound
 
@@ -28,7 +27,7 @@ class SessionRequest(ProjectRequest):
 
     def __init__(self, services: HttpServices, who: Actor, project_id: str) -> None:
         super().__init__(services, who, project_id)
-        self.sessions: SessionServices = present(services.sessions)
+        self.sessions = services.subsystems.sessions
 
     @property
     def operator_id(self) -> str:
@@ -38,25 +37,34 @@ class SessionRequest(ProjectRequest):
     @property
     def driver(self) -> SessionDriver:
         """What starts and stops runs."""
-        return present(self.sessions.driver)
+        assert self.sessions.driver is not None, "every daemon has one once its routes are open"
+        return self.sessions.driver
 
-    async def session(self, which: str) -> SessionRecord:
+    async def session(self, which: str, action: AccessAction = AccessAction.SEE) -> SessionRecord:
         """Return the session that the path names; `current` is the project's current one.
 
         Raises:
-            SessionNotFound, KagedError: `session_ambiguous`; there is none of that name, or more
-                than one.
+            SessionNotFound, KagedError: `session_ambiguous`; there is none of that name that they
+                may see, or more than one.
+            KagedError: `not_yours`; they may see it, and not do this with it.
         """
         if which == CURRENT:
-            current = await self.sessions.service.current(self.project_id)
+            current = await self.current()
             if current is None:
                 raise await self._no_current()
-            return await self.sessions.service.get(self.project_id, current)
-        return await self.sessions.service.resolve(self.project_id, which)
+            which = current
+        found = await self.sessions.service.resolve(self.project_id, which, self.who)
+        if not may(self.who, action, found.ownership):
+            raise KagedError(
+                "This session belongs to somebody else in this chat.",
+                code="not_yours",
+                fix="ask the person who began it",
+            )
+        return found
 
     async def _no_current(self) -> SessionNotFound:
         # `kaged run` begins sessions too, but leaves the project's current one as it is.
-        found, _ = await self.sessions.service.list(self.project_id, limit=1)
+        found, _ = await self.sessions.service.list(self.project_id, limit=1, actor=self.who)
         fix = "begin one with `kaged chat`"
         if found:
             fix = (
@@ -65,13 +73,19 @@ class SessionRequest(ProjectRequest):
             )
         return SessionNotFound("This project has no current session.", fix=fix)
 
+    async def current(self) -> str | None:
+        """Return the project's current session; people have none, it is the operator's."""
+        if self.who.by_front_end:
+            return None
+        return await self.sessions.service.current(self.project_id)
+
     async def shown(self, session: SessionRecord) -> SessionRowOut:
         """Return one session as answers show it."""
         return (await self.all_shown([session]))[0]
 
     async def all_shown(self, sessions: Sequence[SessionRecord]) -> list[SessionRowOut]:
         """Return several of them."""
-        current = await self.sessions.service.current(self.project_id)
+        current = await self.current()
         return [
             SessionRowOut.of(
                 session,

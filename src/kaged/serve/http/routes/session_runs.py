@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 
 from kaged.base import iso_utc
+from kaged.kernel.ownership import AccessAction
 from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
 from kaged.serve.http.routes.session_request import Sessions, Which
@@ -62,10 +63,10 @@ async def tool_calls(
 async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
     """Send a message to the agent and start a run. Its results are on the event stream."""
     context.require_record()
-    session = await context.session(session_id)
-    tools = context.services.tools
-    if body.agent != ROOT_CALLER and tools is not None:
-        tools.list(context.project_id, body.agent)  # raises for an agent that the project has not
+    session = await context.session(session_id, AccessAction.STEER)
+    if body.agent != ROOT_CALLER:
+        # Raises for an agent that the project has not.
+        context.services.subsystems.tools.list(context.project_id, body.agent)
     run_id = await context.driver.send(
         session.id,
         body.text,
@@ -81,7 +82,7 @@ async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunS
 @router.post("/{session_id}/cancel", summary="End the active run")
 async def cancel(context: Sessions, session_id: Which) -> CancelledOut:
     """End the active run of a session, if there is one."""
-    session = await context.session(session_id)
+    session = await context.session(session_id, AccessAction.STEER)
     return CancelledOut(cancelled=await context.driver.cancel(session.id))
 
 
@@ -89,7 +90,7 @@ async def cancel(context: Sessions, session_id: Which) -> CancelledOut:
 async def resume(context: Sessions, session_id: Which) -> RunStartOut:
     """Go on where a run was cut off, or with an answer that came meanwhile."""
     context.require_record()
-    session = await context.session(session_id)
+    session = await context.session(session_id, AccessAction.STEER)
     run_id = await context.driver.resume(
         session.id, operator=context.operator_id, identity=context.identity
     )
@@ -99,7 +100,7 @@ async def resume(context: Sessions, session_id: Which) -> RunStartOut:
 @router.post("/{session_id}/compact", summary="Compact a window, or see what that would do")
 async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
     """Compact an agent's window; with `dry_run` only tell what that would do."""
-    session = await context.session(session_id)
+    session = await context.session(session_id, AccessAction.STEER)
     return await context.driver.compact_now(session.id, body.agent, dry_run=body.dry_run)
 
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import StreamingResponse
 
 from kaged.base import iso_utc
-from kaged.serve.http.documented import ResponseDocs, errors
+from kaged.kernel.ownership import AccessAction, ownership_of
+from kaged.serve.http.documented import ResponseDocs, documented, errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
 from kaged.serve.http.routes.session_request import Sessions, Which
 from kaged.serve.http.session_models import (
@@ -48,7 +49,7 @@ _IMPORT: dict[str, Any] = {
 # -- sessions -----------------------------------------------------------------------------------
 
 
-@router.get("", responses=errors(400, 404, 409), summary="List sessions")
+@router.get("", **documented("List sessions", 400, 404, 409))
 async def list_sessions(
     context: Sessions,
     page: Page,
@@ -56,16 +57,23 @@ async def list_sessions(
 ) -> SessionsOut:
     """Return sessions, last used first, a page at a time."""
     found, total = await context.sessions.service.list(
-        context.project_id, kind=kind, limit=page.limit, offset=page.offset
+        context.project_id,
+        kind=kind,
+        limit=page.limit,
+        offset=page.offset,
+        actor=context.who,
     )
     return SessionsOut.model_validate(page.answer(await context.all_shown(found), total))
 
 
-@router.post("", responses=errors(400, 404, 409), status_code=201, summary="Begin a session")
+@router.post("", **documented("Begin a session", 400, 404, 409), status_code=201)
 async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
-    """Begin a session. Nothing is said in it yet."""
+    """Begin a session. Nothing is said in it yet.
+
+    The project's current session is the operator's: what a person begins never becomes that.
+    """
     context.require_record()
-    project = await context.services.projects.get(context.project_id)
+    project = await context.services.subsystems.projects.get(context.project_id)
     made = await context.sessions.transcript.create(
         context.project_id,
         cwd=project.root,
@@ -73,23 +81,22 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
         system_prompt=body.system_prompt,
         title=body.title,
         operator_id=context.operator_id,
-        current=body.current,
+        current=body.current and not context.who.by_front_end,
+        ownership=ownership_of(context.who),
     )
     await context.record("kaged.session.created", {"session_id": made.id})
     return await context.shown(made)
 
 
-@router.get(
-    "/tree", responses=errors(400, 404, 409), summary="See which session was forked from which"
-)
+@router.get("/tree", **documented("See which session was forked from which", 400, 404, 409))
 async def tree(context: Sessions) -> SessionTreeOut:
     """Return all sessions, every parent before its forks."""
-    current = await context.sessions.service.current(context.project_id)
-    family = await context.sessions.service.family(context.project_id)
+    current = await context.current()
+    family = await context.sessions.service.family(context.project_id, context.who)
     return SessionTreeOut(sessions=await context.all_shown(family), current=current)
 
 
-@router.get("/search", responses=errors(400, 404, 409), summary="Search what was said")
+@router.get("/search", **documented("Search what was said", 400, 404, 409))
 async def search(
     context: Sessions,
     q: Annotated[
@@ -105,13 +112,18 @@ async def search(
     offset = page.offset
     where = None if session is None else (await context.session(session)).id
     found, total = await context.sessions.service.search(
-        context.project_id, q, session_id=where, limit=page.limit, offset=offset
+        context.project_id,
+        q,
+        session_id=where,
+        limit=page.limit,
+        offset=offset,
+        actor=context.who,
     )
     items = [HitOut.of(hit, ts=iso_utc(hit.ts_ms)) for hit in found]
     return HitsOut.model_validate(page.answer(items, total))
 
 
-@router.get("/{session_id}", responses=errors(400, 404, 409), summary="Look at one session")
+@router.get("/{session_id}", **documented("Look at one session", 400, 404, 409))
 async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     """Return one session with what its header says."""
     found = await context.session(session_id)
@@ -125,29 +137,27 @@ async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     )
 
 
-@router.patch(
-    "/{session_id}", responses=errors(400, 404, 409), summary="Give a session another title"
-)
+@router.patch("/{session_id}", **documented("Give a session another title", 400, 404, 409))
 async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
     """Change a session's title."""
-    found = await context.session(session_id)
+    found = await context.session(session_id, AccessAction.MANAGE)
     return await context.shown(
         await context.sessions.service.title(context.project_id, found.id, body.title)
     )
 
 
-@router.delete("/{session_id}", responses=errors(400, 404, 409), summary="Take a session away")
+@router.delete("/{session_id}", **documented("Take a session away", 400, 404, 409))
 async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     """Take a session away, with its runs and tool calls. Forks keep what they share with it."""
     context.require_record()
-    found = await context.session(session_id)
+    found = await context.session(session_id, AccessAction.MANAGE)
     shown = await context.shown(found)
     await context.sessions.service.delete(context.project_id, found.id)
     await context.record("kaged.session.deleted", {"session_id": found.id})
     return shown
 
 
-@router.get("/{session_id}/entries", responses=errors(400, 404, 409), summary="Read a session")
+@router.get("/{session_id}/entries", **documented("Read a session", 400, 404, 409))
 async def entries(
     context: Sessions,
     session_id: Which,
@@ -174,10 +184,9 @@ async def entries(
 
 @router.post(
     "/import",
-    responses=errors(400, 404),
+    **documented("Take in an exported session", 400, 404),
     status_code=201,
     openapi_extra=_IMPORT,
-    summary="Take in an exported session",
 )
 async def import_(context: Sessions, request: Request) -> ImportedOut:
     """Take in what `export` gave, as a new session; its entries keep their ids."""
@@ -189,6 +198,7 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
         await request.body(),
         project_id=context.project_id,
         operator_id=context.operator_id,
+        ownership=ownership_of(context.who),
         clock=services.clock,
         ids=services.ids,
     )
@@ -208,7 +218,7 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
 async def export(context: Sessions, session_id: Which) -> StreamingResponse:
     """Return everything a session shows as JSON lines; `import` takes them back without loss."""
     context.require_record()
-    found = await context.session(session_id)
+    found = await context.session(session_id, AccessAction.MANAGE)
     await context.record(
         "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import StatusOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services
 
 router = APIRouter(prefix=API_PREFIX, tags=["status"])
 
 
-@router.get("/status", responses=errors(), summary="Which daemon this is and its status")
+@router.get("/status", **documented("Which daemon this is and its status"))
 async def status(services: Services) -> StatusOut:
     """Return version, addresses, uptime, projects and the health of the audit trail."""
-    return services.status()
+    return services.subsystems.status()

@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from fastapi import Depends
 
+from kaged.inbox import Inbox
 from kaged.lua.script_service import ScriptService
 from kaged.models.catalogue import ModelCatalogue
 from kaged.plugins.plugin_service import PluginService
 from kaged.serve.http.routes.dependencies import Services
-from kaged.serve.http.services import accounts_of
+from kaged.serve.http.services import Subsystems
 from kaged.services.account_service import AccountService
 from kaged.sessions.agent_tools import AgentToolService
+from kaged.skills.skill_service import SkillService
 from kaged.toolset.language_services import LanguageServices
 from kaged.workspace.undo_service import UndoService
 
-T = TypeVar("T")
 
+def _part(choose: Callable[[Subsystems], object]) -> Any:
+    """Return the dependency that finds one of the subsystems."""
 
-def present(service: T | None) -> T:
-    """Return a service that every daemon has once a request has waited for it."""
-    assert service is not None
-    return service
+    async def find(services: Services) -> object:
+        return choose(services.subsystems)
+
+    return Depends(find)
 
 
 async def _plugins(services: Services) -> PluginService:
-    plugins = present(services.plugins)
+    plugins = services.subsystems.plugins
     await plugins.ready()
     return plugins
 
 
-async def _tools(services: Services) -> AgentToolService:
-    return present(services.tools)
-
-
-async def _language_services(services: Services) -> LanguageServices:
-    return present(services.code)
-
-
-async def _undo(services: Services) -> UndoService:
-    return present(services.undo)
-
-
-async def _models(services: Services) -> ModelCatalogue:
-    return present(services.models)
-
-
-async def _accounts(services: Services) -> AccountService:
-    return present(accounts_of(services))
-
-
-async def _scripts(services: Services) -> ScriptService:
-    return present(services.lua)
-
-
 Plugins = Annotated[PluginService, Depends(_plugins)]
-Tools = Annotated[AgentToolService, Depends(_tools)]
-LanguageServers = Annotated[LanguageServices, Depends(_language_services)]
-Undo = Annotated[UndoService, Depends(_undo)]
-Models = Annotated[ModelCatalogue, Depends(_models)]
-Accounts = Annotated[AccountService, Depends(_accounts)]
-Scripts = Annotated[ScriptService, Depends(_scripts)]
+Tools = Annotated[AgentToolService, _part(lambda found: found.tools)]
+LanguageServers = Annotated[LanguageServices, _part(lambda found: found.code)]
+Undo = Annotated[UndoService, _part(lambda found: found.undo)]
+Models = Annotated[ModelCatalogue, _part(lambda found: found.models)]
+Accounts = Annotated[AccountService, _part(lambda found: found.accounts)]
+Skills = Annotated[SkillService, _part(lambda found: found.skills)]
+Scripts = Annotated[ScriptService, _part(lambda found: found.lua)]
+InboxService = Annotated[Inbox, _part(lambda found: found.inbox)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from kaged.base import JsonObject
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.work import OPERATOR, InProject, Number
 from kaged.serve.http.work_models import TodoActionIn, TodosOut
@@ -14,22 +14,14 @@ from kaged.toolbox.project.todo_tool import require_todo_params
 router = APIRouter(prefix=IN_PROJECT, tags=["todos"])
 
 
-@router.get(
-    "/issues/{number}/todos",
-    responses=errors(404),
-    summary="Look at an issue's todo list",
-)
+@router.get("/issues/{number}/todos", **documented("Look at an issue's todo list", 404))
 async def view(context: InProject, number: Number) -> TodosOut:
     """Return the list, without what was abandoned."""
     issue_id = await context.work.todos.issue_id(context.project_id, number)
     return TodosOut.model_validate(await context.work.todos.view(issue_id))
 
 
-@router.post(
-    "/issues/{number}/todos",
-    responses=errors(400, 404, 409),
-    summary="Change an issue's todo list",
-)
+@router.post("/issues/{number}/todos", **documented("Change an issue's todo list", 400, 404, 409))
 async def act(context: InProject, number: Number, body: TodoActionIn) -> TodosOut:
     """Do what the tool `kaged.todo` does, on any issue. Operators also drop criteria."""
     given: JsonObject = body.model_dump(mode="json", exclude_none=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import (
     AGENT_PATTERN,
@@ -135,7 +135,7 @@ class ToolStatsOut(ApiModel):
     series: list[ToolSeriesOut]
 
 
-@router.get("/tools/stats", responses=errors(), summary="Count tool calls by tool and agent")
+@router.get("/tools/stats", **documented("Count tool calls by tool and agent"))
 async def stats(
     service: Tools,
     project_id: Annotated[
@@ -153,9 +153,7 @@ async def stats(
     return ToolStatsOut.model_validate(service.stats(project_id, agent, tool))
 
 
-@router.get(
-    "/projects/{project_id}/tools", responses=errors(404), summary="List the tools of an agent"
-)
+@router.get("/projects/{project_id}/tools", **documented("List the tools of an agent", 404))
 async def list_tools(
     service: Tools,
     project_id: ProjectId,
@@ -169,8 +167,7 @@ async def list_tools(
 
 @router.post(
     "/projects/{project_id}/tools/call",
-    responses=errors(400, 403, 404, 409, 502),
-    summary="Call a tool as an agent",
+    **documented("Call a tool as an agent", 400, 403, 404, 409, 502),
 )
 async def call(service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn) -> ToolResultOut:
     """Make a call with the rights of the agent: its tools, its cage, its policies."""
@@ -180,8 +177,7 @@ async def call(service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn
 
 @router.post(
     "/projects/{project_id}/tools/explain",
-    responses=errors(404),
-    summary="Explain whether a call would be allowed",
+    **documented("Explain whether a call would be allowed", 404),
 )
 async def explain(
     service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn

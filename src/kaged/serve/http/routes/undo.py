@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from kaged.serve.http.documented import errors
+from kaged.serve.http.documented import documented
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId, Who
 from kaged.serve.http.routes.subsystems import Undo
@@ -73,7 +73,7 @@ class UndoneOut(ApiModel):
 OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 
-@router.get("/undo", responses=errors(404), summary="List what tools did to files")
+@router.get("/undo", **documented("List what tools did to files", 404))
 async def list_steps(
     service: Undo,
     project_id: ProjectId,
@@ -86,11 +86,7 @@ async def list_steps(
     return StepsOut.model_validate(found)
 
 
-@router.post(
-    "/undo",
-    responses=errors(404, 409, 503),
-    summary="Take back what tools did to files",
-)
+@router.post("/undo", **documented("Take back what tools did to files", 404, 409, 503))
 async def undo(service: Undo, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
     """Put files back as they were before these steps: all of them, or nothing changes."""
     found = await service.undo(

@@ -15,10 +15,8 @@ from kaged.base import JsonObject
 from kaged.kernel.identity import Actor
 from kaged.serve.http.errors import invalid_request
 from kaged.serve.http.routes.dependencies import Paging, ProjectId, Services, Who
-from kaged.serve.http.routes.subsystems import present
 from kaged.serve.http.services import HttpServices
 from kaged.serve.http.work_models import FileIn
-from kaged.toolbox.project import ProjectWork
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.texts import NUMBER_LIMIT
 from kaged.toolbox.project.uploads import Upload
@@ -33,7 +31,7 @@ class ProjectRequest:
     """One request on one loaded project, with the services behind the routes."""
 
     def __init__(self, services: HttpServices, who: Actor, project_id: str) -> None:
-        self.work: ProjectWork = present(services.work)
+        self.work = services.subsystems.work
         self.project_id = project_id
         self.services = services
         self.who = who
@@ -42,6 +40,11 @@ class ProjectRequest:
     def identity(self) -> Actor | None:
         """Whom what they start acts for."""
         return self.who.if_known
+
+    @property
+    def author(self) -> str:
+        """Under which name what they write is kept: a person's own, or just the operator."""
+        return (self.who.person_id or OPERATOR) if self.who.by_front_end else OPERATOR
 
     def require_record(self) -> None:
         """Refuse a change that could not be put on record. Raises AuditUnavailable."""
@@ -69,7 +72,7 @@ class ProjectRequest:
 
 
 async def _project_request(services: Services, who: Who, project_id: ProjectId) -> ProjectRequest:
-    await services.projects.get(project_id)  # raises when no such project is loaded
+    await services.subsystems.projects.get(project_id)  # raises when no such project is loaded
     return ProjectRequest(services, who, project_id)
 
 

@@ -1,0 +1,1 @@
+"""The parts of `scripts/mutate.py`: copies of the tree, measuring, choosing, breaking, running."""

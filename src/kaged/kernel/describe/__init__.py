@@ -1,0 +1,44 @@
+"""What the kernel knows, in sentences: grants, policies, asks, changes and denials.
+
+One renderer for every surface, so that a fact has the same words in CLI, HTTP, MCP and docs. Pure.
+"""
+
+from kaged.kernel.describe.asks import (
+    AskedCapability,
+    ask_lines,
+    change_lines,
+    consent_question,
+    describe_ask,
+    describe_changes,
+)
+from kaged.kernel.describe.decisions import (
+    describe_denial,
+    describe_policy_refusal,
+    not_allowed,
+    operator_fix,
+    require,
+)
+from kaged.kernel.describe.grants import describe_grant, describe_operation
+from kaged.kernel.describe.policies import UNCAGED, describe_policy, describe_protected
+from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
+
+__all__ = [
+    "UNCAGED",
+    "AskedCapability",
+    "Sentence",
+    "SentenceSeverity",
+    "ask_lines",
+    "change_lines",
+    "consent_question",
+    "describe_ask",
+    "describe_changes",
+    "describe_denial",
+    "describe_grant",
+    "describe_operation",
+    "describe_policy",
+    "describe_policy_refusal",
+    "describe_protected",
+    "not_allowed",
+    "operator_fix",
+    "require",
+]

@@ -1,0 +1,83 @@
+"""`Ownership`: whose a stored thing is and who else may see it; `may` decides for an `Actor`.
+
+The operator of a daemon may do everything with everything in it. People whom a trusted front end
+names share that daemon, and what belongs to one of them is nobody else's. What was begun in a
+group's chat belongs to that chat as well, and is not seen from another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kaged.kernel.identity import PRIVATE_CHAT, Actor
+
+
+class Audience(StrEnum):
+    """Who may see a thing beside its owner and the operator."""
+
+    OWNER = "owner"
+    CHAT = "chat"
+    OPERATOR = "operator"
+
+
+class AccessAction(StrEnum):
+    """What somebody wants to do with a thing."""
+
+    SEE = "see"
+    STEER = "steer"
+    """Say something in it, stop it, let it go on, branch off."""
+    MANAGE = "manage"
+    """Name it, take a copy of it away, delete it; answer what is asked on its owner's behalf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose a thing is: a person's, in a chat. Without an owner it is the operator's."""
+
+    owner: str | None = None
+    chat_id: str | None = None
+    audience: Audience = Audience.OPERATOR
+
+
+OPERATORS: Final = Ownership()
+
+
+def ownership_of(actor: Actor) -> Ownership:
+    """Return whose something is that an actor begins."""
+    if not actor.by_front_end:
+        return OPERATORS
+    group = actor.chat_id is not None and actor.chat_type not in {None, PRIVATE_CHAT}
+    return Ownership(
+        # An empty id is nobody's: what nobody began is seen by the operator only.
+        actor.person_id or "",
+        actor.chat_id,
+        Audience.CHAT if group else Audience.OWNER,
+    )
+
+
+def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
+    """Return whether an actor may do something with a thing. What is unknown is denied."""
+    if not actor.by_front_end:
+        return True
+    if not actor.person_id or not thing.owner:
+        return False
+    here = actor.chat_id == thing.chat_id
+    if actor.person_id == thing.owner:
+        # In a group others read along: what is private stays out of it.
+        return here or actor.chat_type == PRIVATE_CHAT
+    shared = thing.audience is Audience.CHAT and here and thing.chat_id is not None
+    return shared and action is not AccessAction.MANAGE
+
+
+def may_answer(actor: Actor, owner: str | None, asked_in: str | None) -> bool:
+    """Return whether an actor may see and answer what is asked of `owner`, or of the operator.
+
+    The operator may answer for everybody. People answer their own, where they were asked or in
+    private; without a chat it is answered anywhere.
+    """
+    if not actor.by_front_end:
+        return True
+    here = asked_in is None or asked_in == actor.chat_id or actor.chat_type == PRIVATE_CHAT
+    return bool(actor.person_id) and actor.person_id == owner and here

@@ -1,0 +1,116 @@
+"""What people whom a front end names may ask of the daemon. Everything else is the operator's.
+
+A row says that a route knows whose things it shows or changes: it looks at the actor. A route that
+is not in the table is closed to people, so that a new one is closed until somebody has thought
+about it. `docs/reference/http-api.md` shows the same table.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from kaged.base import KagedError
+from kaged.kernel.identity import Actor
+
+WEBSOCKET: Final = "WEBSOCKET"
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRoute:
+    """A route that people may use, and on whose things."""
+
+    method: str
+    path: str
+    on: str
+
+
+_PROJECT: Final = "/api/v1/projects/{project_id}"
+_SESSIONS: Final = f"{_PROJECT}/sessions"
+_OWN: Final = "own sessions, and those of the same group chat"
+
+PERSON_ROUTES: Final = (
+    PersonRoute("GET", "/", "the daemon's name"),
+    PersonRoute("GET", "/healthz", "whether it answers"),
+    PersonRoute("GET", "/api/v1/auth/whoami", "themselves"),
+    PersonRoute("DELETE", "/api/v1/auth/session", "their browser's session"),
+    PersonRoute("GET", "/api/v1/projects", "every loaded project"),
+    PersonRoute("GET", _PROJECT, "every loaded project"),
+    PersonRoute("GET", f"{_PROJECT}/tools", "the tools of the project's agents"),
+    PersonRoute("POST", f"{_PROJECT}/tools/call", "as themselves, with the agent's rights"),
+    PersonRoute("POST", f"{_PROJECT}/tools/explain", "as themselves"),
+    PersonRoute("GET", f"{_PROJECT}/mcp", "as themselves, with the agent's rights"),
+    PersonRoute("POST", f"{_PROJECT}/mcp", "as themselves, with the agent's rights"),
+    PersonRoute("DELETE", f"{_PROJECT}/mcp", "their own MCP session"),
+    PersonRoute(WEBSOCKET, f"{_PROJECT}/mcp/stream", "as themselves, with the agent's rights"),
+    PersonRoute("GET", _SESSIONS, _OWN),
+    PersonRoute("POST", _SESSIONS, "a new one of their own"),
+    PersonRoute("GET", f"{_SESSIONS}/tree", _OWN),
+    PersonRoute("GET", f"{_SESSIONS}/search", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/import", "a new one of their own"),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}", _OWN),
+    PersonRoute("PATCH", f"{_SESSIONS}/{{session_id}}", "own sessions"),
+    PersonRoute("DELETE", f"{_SESSIONS}/{{session_id}}", "own sessions"),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/entries", _OWN),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/export", "own sessions"),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/runs", _OWN),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/tool-calls", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/message", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/cancel", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/resume", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/compact", _OWN),
+    PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/fork", _OWN),
+    PersonRoute("GET", f"{_PROJECT}/interactions", "questions that they were asked"),
+    PersonRoute("GET", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"),
+    PersonRoute(
+        "POST", f"{_PROJECT}/interactions/{{request_id}}/answer", "questions that they were asked"
+    ),
+    PersonRoute(
+        "DELETE", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"
+    ),
+    PersonRoute("GET", "/api/v1/inbox", "what they were asked"),
+    PersonRoute("GET", "/api/v1/inbox/{request_id}", "what they were asked"),
+    PersonRoute("POST", "/api/v1/inbox/{request_id}/answer", "what they were asked"),
+    PersonRoute("GET", f"{_PROJECT}/issues", "the project's issues"),
+    PersonRoute("POST", f"{_PROJECT}/issues", "the project's issues, under their own name"),
+    PersonRoute("GET", f"{_PROJECT}/issues/{{number}}", "without comments for the operator"),
+    PersonRoute(
+        "POST", f"{_PROJECT}/issues/{{number}}/comments", "the project's issues, under their name"
+    ),
+    PersonRoute("GET", f"{_PROJECT}/issues/{{number}}/todos", "the project's issues"),
+    PersonRoute("GET", "/api/v1/plugins/{name}/call/{method}", "as themselves"),
+    PersonRoute("POST", "/api/v1/plugins/{name}/call/{method}", "as themselves"),
+    PersonRoute("GET", "/api/v1/services/providers", "what accounts can be linked"),
+    PersonRoute("GET", "/api/v1/services/accounts", "own accounts"),
+    PersonRoute("POST", "/api/v1/services/accounts/revoke", "own accounts"),
+    PersonRoute("GET", "/api/v1/services/approvals", "what waits for their consent"),
+    PersonRoute("POST", "/api/v1/services/approvals/{plan_id}", "what waits for their consent"),
+    PersonRoute(WEBSOCKET, "/api/v1/events", f"{_OWN}; what they were asked"),
+)
+
+
+@lru_cache(maxsize=16)  # methods come from outside
+def _patterns(method: str) -> tuple[re.Pattern[str], ...]:
+    # Made for the first person who comes: most daemons never see one.
+    paths = [re.escape(one.path) for one in PERSON_ROUTES if one.method == method]
+    return tuple(re.compile(re.sub(r"\\\{\w+\\\}", r"[^/\\s]+", path)) for path in paths)
+
+
+def require_for_person(actor: Actor, method: str, path: str) -> None:
+    """Refuse what is the operator's to a person. Raises `operator_only`."""
+    if not actor.by_front_end:
+        return
+    asked = "GET" if method == "HEAD" else method
+    if not any(pattern.fullmatch(path) for pattern in _patterns(asked)):
+        raise operator_only()
+
+
+def operator_only() -> KagedError:
+    """Return the error for what only the operator may do."""
+    return KagedError(
+        "Only the operator of this daemon may do this.",
+        code="operator_only",
+        fix="ask the operator, or leave the X-Kaged-User-Id header out where you are the operator",
+    )

@@ -1,0 +1,229 @@
+"""Commands that have loaded `kaged` already: each is still a process of its own, made by forking.
+
+Two thirds of what a command of a test costs is loading modules, the same ones every time. Here a
+server loads them once, and each `kaged …` is a child of it with its own words, environment, folder,
+standard files and exit code. A test about loading starts the program (`running_daemon.KAGED`).
+
+The file is both ends: imported it asks, started as a program it serves.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SERVER = Path(__file__)
+_FILES = 4
+_MOST = 1 << 20
+
+
+class Forked:
+    """A command that was started. It can be waited for and signalled as `subprocess.Popen` can."""
+
+    def __init__(self, asking: socket.socket) -> None:
+        self._asking = asking
+        self._code: int | None = None
+        self.pid = self._number()
+
+    def poll(self) -> int | None:
+        """Return its exit code when it has ended."""
+        if self._code is None and select.select([self._asking], [], [], 0)[0]:
+            self._code = self._number()
+            self._asking.close()
+        return self._code
+
+    def wait(self, timeout_s: float) -> int:
+        """Return its exit code, or the number of the signal that ended it, negated."""
+        if self._code is None and not select.select([self._asking], [], [], timeout_s)[0]:
+            raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout_s)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal if it still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it without giving it a chance to do anything."""
+        self.send_signal(signal.SIGKILL)
+
+    def _number(self) -> int:
+        said = b""
+        while not said.endswith(b"\n"):
+            piece = self._asking.recv(1)
+            assert piece, "the command server ended"
+            said += piece
+        return int(said)
+
+
+class CommandServer:
+    """Asks the server of this test process to run commands."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="kgc-")
+        self._path = f"{self._folder.name}/s"
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self._path)
+            listening.listen(16)
+            # It ends when its standard input does, which is with this process at the latest.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(SERVER), str(listening.fileno())],
+                env={name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listening.fileno()],
+            )
+
+    def start(
+        self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, files: Sequence[int]
+    ) -> Forked:
+        """Start `kaged` with these words; the files are its standard ones, and its number 3."""
+        asking = socket.socket(socket.AF_UNIX)
+        asking.connect(self._path)
+        wanted = {"words": [*words], "env": {**env}, "cwd": str(cwd or Path.cwd())}
+        socket.send_fds(asking, [json.dumps(wanted).encode()], [*files])
+        asking.shutdown(socket.SHUT_WR)
+        return Forked(asking)
+
+    def run(
+        self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `kaged` with these words and no input, and wait for its end."""
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            files = [nothing.fileno(), out.fileno(), err.fileno()]
+            code = self.start(words, env, cwd, files).wait(timeout_s)
+            return subprocess.CompletedProcess(["kaged", *words], code, _text(out), _text(err))
+
+    def close(self) -> None:
+        """End the server."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+@cache
+def command_server() -> CommandServer:
+    """Return the server of this process, which ends with it."""
+    server = CommandServer()
+    atexit.register(server.close)
+    return server
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode("utf-8"))
+
+
+# -- the server ---------------------------------------------------------------------------------
+
+
+def _serve(listening: socket.socket) -> None:
+    _load()
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who watch over commands
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if listening not in ready:
+            return
+        connection, _ = listening.accept()
+        with connection:
+            if os.fork() == 0:  # noqa: TID251 - a server of tests, not of the product
+                listening.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _watch(connection)
+
+
+def _load() -> None:
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the command itself does
+    cli = importlib.import_module("kaged.cli")
+    names = [one.name for one in pkgutil.walk_packages(cli.__path__, "kaged.cli.")]
+    names.remove("kaged.cli.__main__")
+    # What commands load on demand: the client's parts, and the daemon's for those without one.
+    for name in (*names, "httpx", "httpcore", "kaged.app.wiring", "kaged.serve.http.app"):
+        importlib.import_module(name)
+
+
+def _watch(connection: socket.socket) -> None:
+    """Run one command in a child and tell its exit code."""
+    said, files, _, _ = socket.recv_fds(connection, _MOST, _FILES)
+    while piece := connection.recv(_MOST):
+        said += piece
+    child = os.fork()  # noqa: TID251 - see above
+    if child == 0:
+        connection.close()
+        _take(files)
+        _become(json.loads(said))
+    connection.sendall(f"{child}\n".encode())
+    _, status = os.waitpid(child, 0)
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _take(files: Sequence[int]) -> None:
+    """Put these files where the command looks for them, and close every other."""
+    above = [fcntl.fcntl(one, fcntl.F_DUPFD, 64) for one in files]
+    os.closerange(3, 64)
+    for number, file in enumerate(above):
+        os.dup2(file, number)
+        os.close(file)
+
+
+def _become(wanted: dict[str, Any]) -> None:
+    """Run the command line in this process and leave with its exit code."""
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    os.chdir(wanted["cwd"])
+    # Made anew: whether they are terminals decides how they are buffered.
+    sys.stdin = os.fdopen(0, encoding="utf-8")
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace")
+    sys.argv = ["kaged", *wanted["words"]]
+    code: Any = 0
+    try:
+        importlib.import_module("kaged.cli.main").main()
+    except SystemExit as left:
+        code = left.code
+    except BaseException:  # noqa: BLE001 - what the interpreter does with it
+        traceback.print_exc()
+        code = 1
+    if isinstance(code, str):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code or 0))
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,151 @@
+"""Who is asked about a break, in which order, and whose failure counts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from requirements.rows import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+from mutating import breaking, copies
+from mutating.affinity import Affinity
+from mutating.breaking import Job, Stage, break_row, make_job
+from mutating.choosing import Chooser, Target
+from mutating.copies import Copy
+from mutating.measuring import Measured
+from mutating.measuring import Test as MeasuredTest
+from mutating.mutations import Mutation
+from mutating.running import Done
+
+SOURCE = b"def f(a):\n    return a\n"
+BREAK = Mutation(2, "return", 14, 22, "return a", "return None")
+UNIT, SLOW, FAR = "tests/unit/a.py::test_u", "tests/integration/b.py::test_s", "tests/unit/c.py::f"
+WHOLE, OTHER = "tests/whole/w.py::test_w", "tests/unit/a.py::test_other"
+
+Answer = Callable[[bool, list[str]], tuple[int | None, str]]
+
+
+def test_whoever_runs_the_line_is_asked_first_and_whole_tests_last() -> None:
+    lines = {"x.py": [2]}
+    tests = {
+        SLOW: MeasuredTest(passed=True, seconds=3, lines={}),
+        FAR: MeasuredTest(passed=True, seconds=0.1, lines={"x.py": [9]}),
+        UNIT: MeasuredTest(passed=True, seconds=0.2, lines=lines),
+        OTHER: MeasuredTest(passed=True, seconds=0.2, lines=lines),
+    }
+    measured = Measured(tests, {"tests/integration/b.py": lines})
+    chooser = Chooser(measured, Affinity())
+    proofs = dict.fromkeys([*tests, WHOLE])
+    own = [SLOW, FAR, UNIT]
+    made = make_job("A-B-01", Target("x.py", BREAK), own, [WHOLE], proofs, chooser, measured)
+    assert [(one.nodes, one.known) for one in made.own] == [
+        ([UNIT], True),
+        ([SLOW], True),
+        ([FAR], True),
+        ([WHOLE], False),
+    ]
+    assert made.others.nodes == [OTHER]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], str]:
+    """Return a way to try one break with tests that answer as told."""
+    copy = Copy(tmp_path)
+    copy.source.mkdir(parents=True)
+    (copy.source / "x.py").write_bytes(SOURCE)
+    monkeypatch.setattr(breaking, "my_copy", lambda: copy)
+    own = [Stage([UNIT], 1.0), Stage([WHOLE], 1.0, known=False)]
+    job = Job("A-B-01", "x.py", BREAK, "x.py:2", own, Stage([OTHER], 1.0))
+
+    def tried(answer: Answer) -> str:
+        def run(_: Copy, nodes: Sequence[str], *, limit_s: float, options: list[str]) -> Done:
+            broken = (copy.source / "x.py").read_bytes() != SOURCE
+            code, output = answer(broken, list(nodes))
+            return Done(code, output, limit_s)
+
+        monkeypatch.setattr(breaking, "run", run)
+        said = break_row([job])
+        assert (copy.source / "x.py").read_bytes() == SOURCE
+        return said.verdict
+
+    return tried
+
+
+def failing(*nodes: str, unbroken: bool) -> Answer:
+    def answer(broken: bool, asked: list[str]) -> tuple[int, str]:
+        bad = [one for one in asked if one in nodes and (broken or unbroken)]
+        return (1, f"FAILED {bad[0]} - why\n") if bad else (0, "")
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (failing(UNIT, unbroken=False), "noticed"),
+        (failing(WHOLE, unbroken=False), "noticed"),
+        # It fails without the break as well, so it says nothing about it.
+        (failing(WHOLE, unbroken=True), "survived"),
+        (failing(unbroken=False), "survived"),
+        # Noticed by others only.
+        (failing(OTHER, unbroken=False), "survived"),
+        # pytest did not begin, which is the break's doing or is not.
+        (lambda broken, _: (4 if broken else 0, ""), "noticed"),
+        (lambda _, asked: (4 if asked == [UNIT] else 0, ""), "survived"),
+        # Too long, though in time without the break; and too long on a busy machine, either way.
+        (lambda broken, _: (None if broken else 0, ""), "noticed"),
+    ],
+)
+def test_a_failure_counts_when_it_is_the_breaks(
+    ask: Callable[[Answer], str], answer: Answer, verdict: str
+) -> None:
+    assert ask(answer) == verdict
+
+
+def test_a_busy_machine_is_not_a_notice(ask: Callable[[Answer], str]) -> None:
+    slow = iter([None, None])  # broken, then unbroken; given more time the broken one passes
+    assert ask(lambda _broken, _asked: (next(slow, 0), "")) == "survived"
+
+
+def test_no_two_writes_of_a_module_have_the_same_time(tmp_path: Path) -> None:
+    copy = Copy(tmp_path)
+    path = tmp_path / "x.py"
+    times: list[int] = []
+    for content in (b"a = 1", b"a = 2", b"a = 1"):
+        copy.write(path, content)
+        assert path.read_bytes() == content
+        times.append(int(path.stat().st_mtime))
+    assert len(set(times)) == 3
+
+
+def test_libraries_are_real_files_in_the_copy_unless_they_are_big(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, "BIG", 10)
+    old, new = tmp_path / "old", tmp_path / "new"
+    new.mkdir()
+    for name, text in (("small/deep/a.py", "a = 1"), ("big/a.bin", "0" * 11), ("one.py", "1")):
+        (old / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).write_text(text, encoding="utf-8")
+    for entry in old.iterdir():
+        copies._bring(entry, new / entry.name)
+    assert (new / "big").is_symlink()
+    assert (new / "big/a.bin").read_text(encoding="utf-8") == "0" * 11
+    for name in ("small/deep/a.py", "one.py"):
+        assert (new / name).resolve() == new / name, "a cage that sees this folder sees the file"
+        assert (new / name).read_bytes() == (old / name).read_bytes()
+
+
+def test_an_environment_changes_with_what_is_installed(tmp_path: Path) -> None:
+    packages = tmp_path / copies.PACKAGES
+    (packages / "lib-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    before = copies._state_of(tmp_path)
+    (packages / "__pycache__").mkdir()
+    assert copies._state_of(tmp_path) == before
+    (packages / "lib-1.0.dist-info").rename(packages / "lib-1.1.dist-info")
+    assert copies._state_of(tmp_path) != before

@@ -1,0 +1,66 @@
+"""Tests outside `tests/unit` use the public face of what they test.
+
+Those that do not yet are counted by file; a count may only become smaller, and ends at none.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+LEFT_ALONE = ("unit", "guests")
+PUBLIC_ALL_THE_SAME = frozenset(
+    {"_asdict", "_exit", "_getframe", "_replace", "_run_exitfuncs", "_shutdown"}
+)
+STILL = {
+    "chaos/cage/fault_points.py": 10,
+    "chaos/plugins/test_protocol_fuzz.py": 5,
+    "fakes/tool_lab.py": 1,
+    "integration/cage/test_launchers.py": 2,
+    "integration/cage/test_net_relay.py": 4,
+    "integration/daemon/test_bridges.py": 1,
+    "integration/daemon/test_driven_sessions.py": 1,
+    "integration/project/test_issue_tool.py": 1,
+    "integration/services/test_mail_tls.py": 2,
+    "integration/services/test_service_bridges.py": 7,
+    "integration/services/test_service_flows.py": 1,
+    "integration/services/test_service_vault.py": 5,
+    "integration/sessions/test_pausing.py": 1,
+    "integration/toolbox/test_dap_javascript.py": 1,
+    "security/cage/test_start_and_end.py": 1,
+}
+
+
+def private_uses(source: str) -> list[str]:
+    """Return the private attributes of other objects that some code uses."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and node.attr not in PUBLIC_ALL_THE_SAME
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+
+
+def found() -> Counter[str]:
+    """Return how many private attributes each test file uses."""
+    counts: Counter[str] = Counter()
+    for path in sorted(TESTS.rglob("*.py")):
+        name = path.relative_to(TESTS)
+        if name.parts[0] not in LEFT_ALONE:
+            counts[str(name)] = len(private_uses(path.read_text(encoding="utf-8")))
+    return counts
+
+
+def test_no_file_uses_more_private_attributes_than_are_counted() -> None:
+    """Use a public way; when there is none, the property may not matter to anybody outside."""
+    assert {name: count for name, count in found().items() if count > STILL.get(name, 0)} == {}
+
+
+def test_a_private_attribute_of_another_object_is_found_and_ones_own_is_not() -> None:
+    assert private_uses("lab.store._cache.clear()") == ["lab.store._cache"]
+    assert private_uses("self._mine, cls._ours, row._asdict(), x.__class__, os._exit(0)") == []

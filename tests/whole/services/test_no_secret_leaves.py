@@ -1,0 +1,278 @@
+"""Services and bridges that repeat every secret they know, in 46 encodings: none gets out.
+
+An API quotes the token it was shown, which was renewed within the call; userinfo names the person
+after the token; a bridge quotes its key and the operator's password. Then every answer, every log,
+the audit rows and every file of the home are searched for all of them in all encodings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from encodings_of_secrets import encodings
+from fakes.oauth_server import CLIENT_ID, CLIENT_SECRET, OAuthLab, oauth_server
+from requirements.marker import whole
+from whole.harness.services import (
+    Bridge,
+    Desk,
+    Person,
+    capability,
+    code_of,
+    error_of,
+    invoking,
+    provider_toml,
+    result_of,
+    step,
+)
+
+ANN = Person("ann", "private", "c-ann")
+NAMES = list(encodings("any secret"))
+API_TOKEN = "api/tok+n-9f8e7d6c5b4a3928_QWERTY"
+BRIDGE_PASSWORD = 'bridge "pass" word & more 0815'
+DESCRIPTION = """\
+description = "A service that repeats"
+[operations.quote]
+description = "Repeat the token."
+path = "/quote"
+parameters.as = { in = "query", type = "string" }
+parameters.status = { in = "query", type = "string" }
+[operations.me]
+description = "Say hello."
+path = "/me"
+"""
+
+
+class QuotingApi:
+    """An API that repeats the token that it was shown, in the encoding that it is asked for."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, str]] = []
+        self.person = "plain"
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+                return
+
+            def do_GET(self) -> None:
+                asked = urlsplit(self.path)
+                given = {name: values[0] for name, values in parse_qs(asked.query).items()}
+                token = self.headers.get("authorization", "").removeprefix("Bearer ")
+                said: dict[str, Any] = {"hello": "you"}
+                if asked.path == "/userinfo" and api.person:
+                    said = {"name": encodings(token)[api.person], "email": "ann@example.org"}
+                    api.shown.append((token, api.person))
+                if asked.path == "/quote":
+                    said = {"message": f"your token is {encodings(token)[given['as']]} ."}
+                    api.shown.append((token, given["as"]))
+                data = json.dumps(said).encode()
+                self.send_response(int(given.get("status", "200")))
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=30)
+
+
+@dataclass
+class Scene:
+    """The services, the desk in front of them, and everything that was answered."""
+
+    desk: Desk
+    oauth: OAuthLab
+    api: QuotingApi
+    key_file: Path
+    said: list[str] = field(default_factory=list[str])
+
+    def asks(self, *steps: dict[str, Any]) -> list[Any]:
+        answers = self.desk.asks(ANN, *steps)
+        self.said.append(json.dumps(answers, ensure_ascii=False))
+        return answers
+
+    def begin(self, id_: str) -> dict[str, Any]:
+        return result_of(self.asks(step("auth.begin", capability=id_))[0])
+
+    def agree(self) -> Any:
+        """Link the OAuth account; returns the answer to the last step."""
+        flow = self.begin("tracker.issues")
+        back = self.oauth.visit(flow["auth_url"], "ann")
+        done = step("auth.complete", flow_id=flow["flow_id"], callback_url=back)
+        return self.asks(done)[0]
+
+    def type_token(self, word: str, page: dict[str, Any]) -> str:
+        got = httpx.post(
+            page["auth_url"], data={"email": "ann", "password": word}, trust_env=False, timeout=60
+        )
+        self.said.append(got.text)
+        found = re.search(r"<code>([^<]+)</code>", got.text)
+        assert found is not None, got.text
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def scene(desks: Callable[..., Desk], module_path: Path) -> Iterator[Scene]:
+    key_file = module_path / "key"
+    with oauth_server() as oauth:
+        api = QuotingApi()
+        oauth.registry.expires_in = 1  # every call renews its token first
+        common = {"name": "issues", "description": "api.toml", "base_url": api.url}
+        more = provider_toml(
+            "tracker",
+            type="rest",
+            env={"OAUTH_CLIENT_SECRET": CLIENT_SECRET},
+            settings={
+                **common,
+                "oauth": {
+                    "client_id": CLIENT_ID,
+                    "authorization_url": f"{oauth.url}/authorize",
+                    "token_url": f"{oauth.url}/token",
+                    "userinfo_url": f"{api.url}/userinfo",
+                    "scopes": ["issues"],
+                },
+            },
+        ) + provider_toml("keyed", type="rest", settings={**common, "auth": "token"})
+        bridge = Bridge(
+            module_path,
+            "quotes",
+            {"definitions": [capability("quotes.box")]},
+            program="bridge_quotes.py",
+            env={"KEY_FILE": str(key_file), "BRIDGE_PASSWORD": BRIDGE_PASSWORD},
+        )
+        desk = desks(bridge, more=more)
+        desk.daemon.write("api.toml", DESCRIPTION)
+        yield Scene(desk.open(), oauth, api, key_file)
+        api.close()
+
+
+@whole("SC-AMB-23", "SC-SEC-04")
+@pytest.mark.parametrize("name", ["plain", "upper", "base64 at 1", "percent third", "html even"])
+def test_an_account_is_not_named_after_its_token(scene: Scene, name: str) -> None:
+    scene.api.person = name
+    before = len(scene.api.shown)
+    assert code_of(scene.agree()) == "capability_invalid_output"
+    assert len(scene.api.shown) == before + 1  # userinfo did say so
+    assert scene.desk.accounts("ann") == []
+
+
+def quoting(id_: str, name: str, status: int) -> dict[str, Any]:
+    return invoking(id_, "quote", input={"as": name, "status": str(status)})
+
+
+@pytest.fixture(scope="module")
+def linked(scene: Scene) -> Scene:
+    """Ann has linked both accounts; with a wrong code before the right one."""
+    scene.api.person = ""
+    result_of(scene.agree())
+    page = scene.begin("keyed.issues")
+    wrong = step("auth.complete", flow_id=page["flow_id"], code=API_TOKEN)
+    assert code_of(scene.asks(wrong)[0]) == "capability_auth_flow_invalid"
+    code = scene.type_token(API_TOKEN, page)
+    result_of(scene.asks(step("auth.complete", flow_id=page["flow_id"], code=code))[0])
+    return scene
+
+
+@whole("SC-SEC-04", "SC-SEC-08")
+@pytest.mark.parametrize("id_", ["tracker.issues", "keyed.issues"])
+def test_a_service_that_repeats_its_token_is_not_heard(linked: Scene, id_: str) -> None:
+    """With OAuth the token was renewed within the very call."""
+    steps = [quoting(id_, name, status) for name in NAMES for status in (200, 400, 500)]
+    before = len(linked.api.shown)
+    answers = linked.asks(*steps)
+    assert len(linked.api.shown) == before + len(steps)
+    for given, answer, (token, name) in zip(steps, answers, linked.api.shown[before:], strict=True):
+        code = code_of(answer)
+        wanted = {"200": "capability_invalid_output", "400": "capability_invalid_input"}
+        assert code == wanted.get(given["params"]["input"]["status"], code), name
+        assert encodings(token)[name] not in error_of(answer)["message"], name
+    if id_ == "tracker.issues":
+        assert len({token for token, _ in linked.api.shown[before:]}) == len(steps)
+    [fine] = linked.asks(invoking(id_, "me"))
+    assert result_of(fine)["output"]["data"] == {"hello": "you"}
+
+
+@whole("SC-SEC-04", "SC-SEC-08")
+@pytest.mark.parametrize("variable", ["ASH_CONTEXT_TOKEN_SECRET", "BRIDGE_PASSWORD"])
+def test_a_bridge_that_repeats_its_key_or_its_password_is_not_heard(
+    linked: Scene, variable: str
+) -> None:
+    places = {
+        "output": "capability_invalid_output",
+        "key": "capability_invalid_output",
+        "message": "capability_invalid_input",
+        "code": "capability_backend_unavailable",
+        "stderr": None,
+    }
+    # Each call is a process; what else there is of encodings, the services above have quoted.
+    for at, (where, wanted) in enumerate(places.items()):
+        names = ["plain", *NAMES[1 + at :: 7]]
+        given = [{"where": where, "as": name, "variable": variable} for name in names]
+        answers = linked.asks(*(invoking("quotes.box", "quote", input=one) for one in given))
+        for one, answer in zip(given, answers, strict=True):
+            if wanted is None:
+                assert result_of(answer)["output"] == {}
+            else:
+                assert code_of(answer) == wanted, one
+            secret = {
+                "ASH_CONTEXT_TOKEN_SECRET": linked.key_file.read_text(encoding="utf-8"),
+                "BRIDGE_PASSWORD": BRIDGE_PASSWORD,
+            }[variable]
+            assert encodings(secret)[one["as"]] not in json.dumps(answer, ensure_ascii=False)
+
+
+@whole("SC-SEC-03", "SC-AUD-02", "SC-AMB-41")
+def test_no_answer_no_log_and_no_file_holds_a_secret_in_any_encoding(linked: Scene) -> None:
+    desk = linked.desk
+    desk.stop()
+    desk.open()
+    linked.asks(invoking("tracker.issues", "me"), step("auth.list"), step("list"))
+    linked.asks(step("auth.revoke", capability="keyed.issues", account_ref="acct_default"))
+    for words in (("account", "list", "--json"), ("doctor", "--json")):
+        linked.said.append(desk.daemon.cli(*words, code=None).out)
+    for path in ("/services/providers", "/services/accounts", "/services/approvals"):
+        linked.said.append(json.dumps(desk.daemon.get(path)))
+    linked.said.append(json.dumps(desk.daemon.audit()))
+    linked.said.append(desk.daemon.log())
+    desk.stop()
+    own = desk.daemon.home / "config.toml"  # the operator's words, the client secret among them
+    files = [one for one in desk.daemon.home.rglob("*") if one.is_file() and one != own]
+    stored = "\n".join(one.read_bytes().decode("utf-8", "replace") for one in files)
+    everything = "\n".join((*linked.said, stored)).replace("\\\\", "\\")
+    key = linked.key_file.read_text(encoding="utf-8")
+    planted = {API_TOKEN, BRIDGE_PASSWORD, CLIENT_SECRET, key}
+    grants = linked.oauth.registry.grants
+    planted |= {grants[-1].access_token, grants[-1].refresh_token, grants[0].access_token}
+    leaks = [
+        (secret[:6], name)
+        for secret in planted
+        for name, written in encodings(secret).items()
+        if written in everything
+    ]
+    leaks += [
+        (token[:6], name)
+        for token, name in linked.api.shown
+        if encodings(token)[name] in everything or token in everything
+    ]
+    leaks += [(one.user, "refresh") for one in grants if one.refresh_token in everything]
+    assert leaks == []
+    assert len(NAMES) >= 40
