@@ -45,7 +45,7 @@ async def ask_provider(entry: ProviderEntry, call: Awaitable[T], secrets: CallSe
     except TimeoutError:
         raise OutcomeLost(f"{entry.name} did not answer in time") from None
     except CapabilityError as error:
-        said = _said(error, secrets)
+        said = scrubbed_error(error, secrets)
         for name, value in error.noted.items():
             said.noted[name] = secrets.scrub(value) if isinstance(value, str) else value
         raise said from None
@@ -67,7 +67,7 @@ async def ask_provider(entry: ProviderEntry, call: Awaitable[T], secrets: CallSe
         raise OutcomeLost(f"{entry.name} failed") from None
 
 
-def _said(error: CapabilityError, secrets: CallSecrets) -> CapabilityError:
+def scrubbed_error(error: CapabilityError, secrets: CallSecrets) -> CapabilityError:
     """Return a provider's error anew, with a scrubbed message and nothing attached."""
     message = secrets.scrub(error.message) or "the provider gave no reason"
     if isinstance(error, OutcomeLost):

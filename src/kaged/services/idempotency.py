@@ -40,6 +40,14 @@ class Replay:
     output: JsonObject
 
 
+class KeptRefusal(Exception):
+    """An earlier call with the same key and input, and what the provider refused it with."""
+
+    def __init__(self, error: CapabilityError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
 class Ticket:
     """The right to run a mutating call; end it in exactly one way."""
 
@@ -105,7 +113,7 @@ class MutatingCalls:
             CapabilityError: `capability_idempotency_conflict`; the key was used with another input.
             CapabilityError: `capability_outcome_unknown`; the same call was cut off and may have
                 taken effect.
-            CapabilityError: the provider's refusal of the same call.
+            KeptRefusal: the provider refused the same call.
         """
         while (other := self.running.get(key)) is not None:
             await asyncio.shield(other)
@@ -142,7 +150,8 @@ def _replayed(row: CallRow, fingerprint: str) -> Replay:
             code="capability_idempotency_conflict",
         )
     if row.status is CallStatus.FAILED:
-        raise provider_error(row.error_code or "", row.error_message or "the provider refused it")
+        message = row.error_message or "the provider refused it"
+        raise KeptRefusal(provider_error(row.error_code or "", message))
     if row.status is not CallStatus.DONE:
         raise CapabilityError(
             "an earlier call with this key may have taken effect; check before repeating it",

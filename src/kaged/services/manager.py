@@ -18,7 +18,7 @@ from kaged.base.tasks import report_kind
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, fault_of
-from kaged.services.asking import ask_provider
+from kaged.services.asking import ask_provider, scrubbed_error
 from kaged.services.caller import ServiceCaller
 from kaged.services.confirmation import Consents
 from kaged.services.contract import InvokeCall
@@ -32,6 +32,7 @@ from kaged.services.errors import (
 from kaged.services.gates import decide_operation
 from kaged.services.idempotency import (
     KEPT_S,
+    KeptRefusal,
     MutatingCalls,
     Replay,
     Ticket,
@@ -129,8 +130,7 @@ class CapabilityManager:
             if operation.spec.mutating:
                 entered = await self._enter(call)
                 if isinstance(entered, Replay):
-                    await record.ok("replayed")
-                    return _answer(entered.request_id, entered.output, replayed=True)
+                    return await self._replay(call, entered)
                 ticket = entered
             self._pass_limits(call)
 
@@ -145,6 +145,9 @@ class CapabilityManager:
 
             # 5. Only what holds no credential leaves the host.
             hardened = await self._harden(call, output, known)
+            schema = operation.output_schema
+            if schema is not None and not schema.is_valid(hardened):
+                raise CapabilityInvalidOutput("the provider's output does not match its schema")
             if ticket is not None:
                 await ticket.succeed(hardened)
             await record.ok()
@@ -212,18 +215,30 @@ class CapabilityManager:
         call.record.gate = "idempotency"
         token, fingerprint = call.caller.token, call.record.fingerprint
         stand_in = f"token {token.token_id or token.issued_at} {fingerprint}"
-        return await self._parts.calls.enter(
-            CallKey(
-                call.caller.user_id,
-                call.capability.text,
-                call.operation.name,
-                call.account_ref or "",
-                f"key {call.key}" if call.key is not None else stand_in,
-            ),
-            fingerprint,
-            call.record.request_id,
-            kept_s=KEPT_S if call.key is not None else 2 * MAX_LIFETIME_S,
-        )
+        try:
+            return await self._parts.calls.enter(
+                CallKey(
+                    call.caller.user_id,
+                    call.capability.text,
+                    call.operation.name,
+                    call.account_ref or "",
+                    f"key {call.key}" if call.key is not None else stand_in,
+                ),
+                fingerprint,
+                call.record.request_id,
+                kept_s=KEPT_S if call.key is not None else 2 * MAX_LIFETIME_S,
+            )
+        except KeptRefusal as kept:
+            known, _ = await self._secrets(call)
+            raise scrubbed_error(kept.error, known) from None
+
+    async def _replay(self, call: _Invocation, kept: Replay) -> JsonObject:
+        """Return what the same call gave before, unless that holds what is a secret by now."""
+        known, _ = await self._secrets(call)
+        call.record.gate = "output"
+        output = await self._harden(call, kept.output, known)
+        await call.record.ok("replayed")
+        return _answer(kept.request_id, output, replayed=True)
 
     def _pass_limits(self, call: _Invocation) -> None:
         call.record.gate = "limits"
@@ -258,12 +273,8 @@ class CapabilityManager:
         """Call the provider; return what it said, and what it must not have said."""
         parts, caller, capability = self._parts, call.caller, call.capability
         entry = capability.provider
-        known, handle, scope = CallSecrets(entry.rules.secrets), None, None
-        if call.account is not None:
-            call.record.gate = "vault"
-            scope = CredentialScope(caller.user_id, capability.text, call.account.account_ref)
-            known.add(await parts.vault.known(scope))
-            handle = parts.vault.handle(scope, known)
+        known, scope = await self._secrets(call)
+        handle = None if scope is None else parts.vault.handle(scope, known)
         call.record.gate = "provider"
         asked = InvokeCall(
             capability.text,
@@ -281,6 +292,16 @@ class CapabilityManager:
             known.add(await parts.vault.known(scope))
         return found, known
 
+    async def _secrets(self, call: _Invocation) -> tuple[CallSecrets, CredentialScope | None]:
+        """Return what must not leave with this call's answer, and where its credential is kept."""
+        known = CallSecrets(call.capability.provider.rules.secrets)
+        if call.account is None:
+            return known, None
+        call.record.gate = "vault"
+        scope = CredentialScope(call.caller.user_id, call.capability.text, call.account.account_ref)
+        known.add(await self._parts.vault.known(scope))
+        return known, scope
+
     async def _harden(self, call: _Invocation, found: object, known: CallSecrets) -> JsonObject:
         operation, trail = call.operation, self._parts.trail
         try:
@@ -295,9 +316,6 @@ class CapabilityManager:
             raise
         if hardened.masked:
             await trail.rejected(call.record, "secret shape", hardened.masked[0], masked=True)
-        schema = operation.output_schema
-        if schema is not None and not schema.is_valid(hardened.output):
-            raise CapabilityInvalidOutput("the provider's output does not match its schema")
         call.record.note("output_bytes", hardened.size_bytes)
         return hardened.output
 

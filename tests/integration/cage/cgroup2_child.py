@@ -25,8 +25,8 @@ def main(mounted: str) -> dict[str, Any]:
     """Try the back end on the tree at `mounted`."""
     (mount,) = [one for one in tree.cgroup_mounts() if one.mountpoint == mounted]
     controllers = tree.read(mount.folder, "cgroup.controllers").split()
-    # The kernel has one tree, wherever it is mounted: a folder of this process, so that neither what a
-    # killed run left behind nor another one's sweep is met.
+    # The kernel has one tree, wherever it is mounted. In a folder of this process neither what a
+    # killed run left behind nor the sweep of another one is met.
     own = mount.folder / f"test-{os.getpid()}"
     own.mkdir()
     found: dict[str, Any] = {"controllers": controllers, **mechanics(own)}

@@ -145,6 +145,36 @@ def test_reading_only_passes_the_key_on(desk: Desk, bridge: Bridge) -> None:
     assert [code_of(one) for one in refused] == ["capability_invalid_input"] * 2
 
 
+@whole("SC-SEC-04", "SC-AMB-19")
+def test_a_repeat_does_not_say_what_has_become_a_secret_since(desk: Desk, bridge: Bridge) -> None:
+    later = "k3y-of-tomorrow-7f21c0"
+    words = {"code": "capability_invalid_input", "message": f"the code {later} is used up"}
+    refusing = note("x", "k-refused", "owned", account_ref="acct_other")
+    telling = note(later, "k-told", "owned", account_ref="acct_one")
+    usual = plan(bridge.plan_file.parent)
+    ann = somebody()
+    for hint in ("one", "other"):
+        desk.link(ann, "ledger.book", hint)
+    told, again = desk.asks(ann, telling, telling)
+    assert result_of(again)["output"] == result_of(told)["output"]
+    assert later in str(told)
+    try:
+        bridge.plan({**usual, "operations": {"owned": {"error": words}}})
+        assert later in str(desk.asks(ann, refusing)[0])
+        # The service hands out what it has talked about, and both accounts are linked anew.
+        bridge.plan({**usual, "complete": {"credential_material": {"credential_key": later}}})
+        for hint in ("one", "other"):
+            desk.link(ann, "ledger.book", hint)
+    finally:
+        bridge.plan(usual)
+    asked = len(bridge.asked("invoke", operation="owned"))
+    kept, refused = desk.asks(ann, telling, refusing)
+    assert code_of(kept) == "capability_invalid_output"
+    assert code_of(refused) == "capability_invalid_input"
+    assert later not in f"{kept}{refused}{desk.audit(ann, 'capability_invoke')}"
+    assert len(bridge.asked("invoke", operation="owned")) == asked
+
+
 @whole("SC-AMB-40")
 def test_a_killed_host_remembers_flows_accounts_and_calls(
     own_desk: Callable[..., Desk], tmp_path: Path
