@@ -239,7 +239,7 @@ class _Run:
                     problems.append(f"logging.file cannot be written: {error}")
                 for key in needs_restart(state):
                     _log.warning("config.needs_restart", key=key)
-                problems += [str(problem) for problem in await daemon.startup.reload_policies()]
+                problems += [str(problem) for problem in await daemon.startup.reload()]
             facts: JsonObject = {"changed": changed, "problems": problems}
             await self._record(daemon, "daemon.config_reloaded", facts)
             self._ready.reloaded()

@@ -19,7 +19,7 @@ from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.plugin_projects import PluginProjects
 from kaged.plugins.plugin_service import PluginService, ReloadProject
-from kaged.plugins.settings import model_traits, system_config
+from kaged.plugins.settings import model_traits
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
@@ -88,7 +88,8 @@ async def build_plugins(
 
     supervisor = PluginSupervisor(
         parts,
-        system_config=lambda plugin: system_config(settings(), plugin),
+        system_config=plugin_store.system_config,
+        current=plugin_store.current,
         may_use=may_use,
         on_tools=on_tools,
     )

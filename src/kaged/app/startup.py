@@ -67,13 +67,17 @@ class Startup:
             raise
         readiness.open(self._subsystems.subsystems)
 
-    async def reload_policies(self) -> list[Problem]:
-        """Read the policy file again, once subsystems are up; MCP servers follow config.toml."""
+    async def reload(self) -> list[Problem]:
+        """Read the policy file again, once subsystems are up.
+
+        MCP servers follow config.toml, and plugins what local.toml grants and tells them.
+        """
         await self._core.services.readiness.wait()
         if self._subsystems is None:
             return []
         problems = list(await self._subsystems.pipeline.load())
         await self._subsystems.mcp.load()
+        problems += await self._subsystems.subsystems.plugins.apply_operator_settings()
         return problems
 
     async def close(self) -> None:

@@ -118,8 +118,7 @@ class CageViews:
         places, daemon = settings.places, settings.daemon.value
         directory = daemon.plugins.dir or places.plugins_dir
         self._store = StoreReader(
-            StoreSteps(directory, places.local_toml, places.config_toml),
-            data_dir=places.plugin_data_dir,
+            StoreSteps(directory, places.plugin_data_dir, places.local_toml, places.config_toml),
             local_toml=places.local_toml,
             environ=environ,
             limits=lambda name: plugin_limits(settings, name),

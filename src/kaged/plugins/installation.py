@@ -71,8 +71,7 @@ class PluginStore(StoreReader):
         tables: PluginTablesPort | None = None,
     ) -> None:
         super().__init__(
-            StoreSteps(directory, local_toml, config_toml),
-            data_dir=data_dir,
+            StoreSteps(directory, data_dir, local_toml, config_toml),
             local_toml=local_toml,
             environ=dict(environ or {}),
             limits=limits,
@@ -198,7 +197,10 @@ class PluginStore(StoreReader):
             return prompt, await asyncio.to_thread(self.get, prompt.name)
 
     async def uninstall(self, name: str, *, request_id: str | None = None) -> None:
-        """Remove a plugin's directory, its tables, its pin and its entries in both files."""
+        """Remove a plugin: directory, data, tables, pin, and its entries in both files.
+
+        Its secrets are among the entries.
+        """
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
@@ -210,6 +212,7 @@ class PluginStore(StoreReader):
                     tables.extend(self._tables.tables_of(name))
                 if tables:
                     data["tables"] = tables
+                sections = await asyncio.to_thread(self.sections_of, name)
                 entry = JournalEntry(
                     JournalOperation.UNINSTALL,
                     name,
@@ -219,6 +222,7 @@ class PluginStore(StoreReader):
                     pin=None,
                     event="plugin.uninstalled",
                     event_data=data,
+                    sections=sections,
                 )
                 try:
                     await self._commit(entry, request_id)

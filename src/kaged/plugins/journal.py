@@ -68,6 +68,8 @@ class JournalEntry:
     pin: Pin | None
     event: str
     event_data: JsonObject
+    sections: tuple[str, ...] = ()
+    """The sections of local.toml that go with an uninstalled plugin."""
 
 
 class StoreJournal:
@@ -98,6 +100,7 @@ class StoreJournal:
                 pin=None if pin is None else Pin.from_json(pin),
                 event=str(data["event"]),
                 event_data=dict(data["event_data"]),
+                sections=tuple(str(one) for one in data.get("sections", ())),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("the journal cannot be read") from error
@@ -116,6 +119,7 @@ class StoreJournal:
                 "pin": None if entry.pin is None else entry.pin.as_json(),
                 "event": entry.event,
                 "event_data": entry.event_data,
+                "sections": list(entry.sections),
             },
         )
 

@@ -42,6 +42,7 @@ class HostedPlugin:
         *,
         on_state: Callable[[HostedPlugin, PluginState], None] | None = None,
         system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
+        current: Callable[[InstalledPlugin], InstalledPlugin] | None = None,
     ) -> None:
         self.installed = installed
         self.schemas = ConfigSchemas(installed.manifest)
@@ -56,6 +57,7 @@ class HostedPlugin:
         self._parts = parts
         self._on_state = on_state
         self._read_system_config = system_config or (lambda _: {})
+        self._current = current or (lambda known: known)
         self._state = PluginState.DISABLED
         self._policy = RestartPolicy(parts.settings.restart_spread)
         self._conversation: PluginConversation | None = None
@@ -144,6 +146,11 @@ class HostedPlugin:
             self._enter(PluginState.DISABLED)
 
     async def _open(self) -> None:
+        try:
+            # At every start: what the operator took back since must not be granted again.
+            self.installed = await asyncio.to_thread(self._current, self.installed)
+        except KagedError as error:
+            raise StartFailed("config", str(error)) from error
         conversation = PluginConversation(self.installed, self._parts)
         self._conversation = conversation
         try:

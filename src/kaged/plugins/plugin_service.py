@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kaged.base import JsonObject, JsonValue
 from kaged.config.agents import AgentTree
 from kaged.config.pluginwords import PRIMARY
+from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import AccessAction, may
 from kaged.plugins.consent import ConsentService
@@ -94,6 +95,23 @@ class PluginService:
             async with asyncio.timeout(START_PATIENCE_S):
                 await self.ready()
                 await self.projects.settled()
+
+    async def apply_operator_settings(self) -> Sequence[Problem]:
+        """Give running plugins what the operator's files say now; return what they say wrongly.
+
+        A plugin whose section cannot be used goes on with what it was started with.
+        """
+        await self.ready()
+        store, problems = self._installer.store, list[Problem]()
+        for name, plugin in [*self.supervisor.plugins.items()]:
+            try:
+                fresh = await asyncio.to_thread(store.current, plugin.installed)
+                half = await asyncio.to_thread(store.system_config, fresh)
+            except ConfigFileInvalid as error:
+                problems += error.problems
+                continue
+            await self.supervisor.operator_changed(name, fresh, half)
+        return problems
 
     async def stop(self) -> None:
         """Stop every plugin, each within its own bounds."""

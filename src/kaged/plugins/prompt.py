@@ -32,7 +32,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstallPrompt:
-    """Everything a person needs to answer; `digest` binds the answer to these very files."""
+    """Everything a person needs to answer; `digest` binds the answer to these very files.
+
+    `given` are the names of settings and secrets that local.toml has for it already: written for
+    another plugin of that name, they would go to this one.
+    """
 
     change: Change
     name: str
@@ -50,6 +54,7 @@ class InstallPrompt:
     author: str = ""
     homepage: str = ""
     warnings: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
     @property
     def question(self) -> str:
@@ -59,7 +64,9 @@ class InstallPrompt:
     def lines(self) -> tuple[str, ...]:
         """Return the text above the question."""
         if self.change is Change.INSTALL:
-            return (*self._facts("Validating manifest..."), *ask_lines(self.capabilities))
+            given = [f"It is given what local.toml has for it: {', '.join(self.given)}"]
+            facts = self._facts("Validating manifest...")
+            return (*facts, *ask_lines(self.capabilities), *(given if self.given else ()))
         changes = change_lines(self.added, self.removed, widens=self.widens)
         return (*self._already(), *changes, *ask_lines(self.capabilities))
 
@@ -83,6 +90,7 @@ class InstallPrompt:
             "removed": [line.as_json() for line in self.removed],
             "widens": self.widens,
             "warnings": warnings,
+            "given": list(self.given),
             "question": self.question,
             "lines": list(self.lines()),
         }
@@ -119,6 +127,7 @@ def install_prompt(
     old_version: str = "",
     old: CapabilitySet | None = None,
     grants: CapabilitySet | None = None,
+    given: tuple[str, ...] = (),
     problems: tuple[Problem, ...] = (),
 ) -> InstallPrompt:
     """Put together what is shown; `old` are the capabilities agreed to before, if any were."""
@@ -142,4 +151,5 @@ def install_prompt(
         author=manifest.author or "",
         homepage=manifest.homepage or "",
         warnings=tuple(f"{problem.key_path}: {problem.message}" for problem in problems),
+        given=given,
     )

@@ -18,7 +18,6 @@ from kaged.config.jsonschemas import compile_schema
 from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import Manifest
 from kaged.config.settings import Settings
-from kaged.plugins.installed import InstalledPlugin
 from kaged.wire.errors import InvalidParams
 
 _MASK = "***"
@@ -168,9 +167,3 @@ def model_traits(settings: Settings) -> Mapping[str, frozenset[ModelTrait]]:
     return {
         alias: frozenset(model.traits) for alias, model in settings.local.value.models.good.items()
     }
-
-
-def system_config(settings: Settings, plugin: InstalledPlugin) -> JsonObject:
-    """Return the operator's secrets for a plugin. Raises ConfigInvalid for an unusable one."""
-    found = thaw(settings.local.value.plugin(plugin.package, plugin.name).values.reveal())
-    return found if isinstance(found, dict) else {}

@@ -6,14 +6,14 @@ Blocks on the disk and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from kaged.base import JsonValue, KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.pluginwords import plugin_name_of
@@ -26,6 +26,7 @@ from kaged.plugins.errors import PluginNotFound, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import Pin
 from kaged.plugins.prompt import Change, InstallPrompt, install_prompt
+from kaged.plugins.settings import thaw
 from kaged.plugins.storesteps import StoreSteps
 from kaged.plugins.treecopy import read_tree
 
@@ -76,13 +77,11 @@ class StoreReader:
         self,
         steps: StoreSteps,
         *,
-        data_dir: Path,
         local_toml: Path,
         environ: Mapping[str, str],
         limits: Callable[[str], CageLimits],
     ) -> None:
         self._steps = steps
-        self._data_dir = data_dir
         self._local_toml = local_toml
         self._environ = environ
         self._limits = limits
@@ -130,6 +129,31 @@ class StoreReader:
                 trouble=found.trouble.value,
             )
         return found
+
+    def current(self, plugin: InstalledPlugin) -> InstalledPlugin:
+        """Return a plugin with what the operator grants it now. Blocks. Raises ConfigFileInvalid.
+
+        Its files are those it was read with.
+        """
+        settings = self._settings(plugin)
+        return replace(
+            plugin,
+            local=settings.local,
+            grants=settings.grants,
+            limits=self._limits(plugin.name),
+        )
+
+    def system_config(self, plugin: InstalledPlugin) -> JsonObject:
+        """Return the operator's half of a plugin's configuration, as it is now.
+
+        Blocks. Raises ConfigFileInvalid for a section that cannot be used.
+        """
+        found = thaw(self._settings(plugin).values.reveal())
+        return found if isinstance(found, dict) else {}
+
+    def _settings(self, plugin: InstalledPlugin) -> PluginSettings:
+        local = load_local_config(self._local_toml, self._environ).value
+        return local.plugin(_package(plugin.manifest, local), plugin.name)
 
     def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
         """Return whether a project may use a plugin; any may use a local one (PH-INST-15, 16)."""
@@ -180,7 +204,7 @@ class StoreReader:
             return StoreProblem(name, directory, Trouble.CONSENT_NEEDED, changed)
         return InstalledPlugin(
             directory=directory,
-            data_dir=self._data_dir / name,
+            data_dir=self._steps.data(name),
             manifest=manifest,
             package=package,
             local=settings.local,
@@ -241,9 +265,9 @@ class StoreReader:
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
         local, _ = self._local()
         try:
-            grants = local.plugin(_package(manifest, local), manifest.name).grants
+            settings = local.plugin(_package(manifest, local), manifest.name)
         except ConfigFileInvalid:
-            grants = CapabilitySet()
+            settings = PluginSettings()
         return install_prompt(
             manifest,
             read_tree(directory).digest,
@@ -251,9 +275,20 @@ class StoreReader:
             source=source or str(path),
             old_version=old_version or "",
             old=old,
-            grants=grants,
+            grants=settings.grants,
+            given=tuple(sorted(settings.values.reveal())),
             problems=loaded.warnings,
         )
+
+    def sections_of(self, name: str) -> tuple[str, ...]:
+        """Return the sections of local.toml that an installed plugin is given, by their names."""
+        local, _ = self._local()
+        try:
+            package = _package(load_manifest(self.require(name)).value, local)
+        except ConfigFileInvalid:
+            package = name
+        known = {*local.plugins.good, *local.plugins.broken}
+        return tuple(one for one in dict.fromkeys((name, package)) if one in known)
 
     def agreed(self, name: str) -> tuple[str | None, CapabilitySet]:
         """Return the installed version and what was agreed to; None when it is not installed."""

@@ -45,10 +45,13 @@ class Before:
 
 
 class StoreSteps:
-    """The store's directory and the two files of the operator's that speak of it."""
+    """The store's directory, the data of plugins, and the operator's two files about them."""
 
-    def __init__(self, directory: Path, local_toml: Path, config_toml: Path) -> None:
+    def __init__(
+        self, directory: Path, data_dir: Path, local_toml: Path, config_toml: Path
+    ) -> None:
         self.directory = directory
+        self._data_dir = data_dir
         self._local_toml = local_toml
         self._config_toml = config_toml
         self._private = directory / PRIVATE
@@ -65,6 +68,10 @@ class StoreSteps:
     def target(self, name: str) -> Path:
         """Return the directory of an installed plugin."""
         return self.directory / name
+
+    def data(self, name: str) -> Path:
+        """Return the data folder of a plugin, which is what `config:` stands for."""
+        return self._data_dir / name
 
     def staged(self, token: str) -> Path:
         """Return the place of a copy in the making."""
@@ -110,9 +117,14 @@ class StoreSteps:
         self._note_installed(entry.name, entry.version, local=entry.local)
 
     def forget(self, entry: JournalEntry) -> None:
-        """Take the last of an uninstalled plugin away: its pin and its entries."""
+        """Take the last of an uninstalled plugin away: its pin, its data and its entries.
+
+        Its secrets are among the entries. What stayed would be the next plugin's of that name.
+        """
         self._pin_path(entry.name).unlink(missing_ok=True)
-        self._edit_local(lambda edit: _delete_section(edit, entry.name))
+        remove_tree(self.data(entry.name))
+        for section in dict.fromkeys((entry.name, *entry.sections)):
+            self._edit_local(lambda edit, section=section: _delete_section(edit, section))
         self.set_enabled(entry.name, enabled=False)
 
     def undo(self, entry: JournalEntry, before: Before) -> None:

@@ -49,6 +49,7 @@ class PluginSupervisor:
         parts: HostParts,
         *,
         system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
+        current: Callable[[InstalledPlugin], InstalledPlugin] | None = None,
         may_use: Callable[[str, HostedPlugin], bool] | None = None,
         on_tools: Callable[[], None] | None = None,
     ) -> None:
@@ -56,6 +57,7 @@ class PluginSupervisor:
         self._parts = parts
         self._active_pipeline = parts.active_pipeline
         self._system_config = system_config
+        self._current = current
         self._may_use = may_use or (lambda _project, plugin: plugin.installed.local)
         self._on_tools = on_tools or (lambda: None)
         self._plugins: dict[str, HostedPlugin] = {}
@@ -127,6 +129,7 @@ class PluginSupervisor:
             self._parts,
             on_state=self._state_changed,
             system_config=self._system_config,
+            current=self._current,
         )
         plugin.project_half = lambda: self._first_half(plugin)
         self._plugins[installed.name] = plugin
@@ -183,6 +186,31 @@ class PluginSupervisor:
         if plugin.state in {PluginState.RUNNING, PluginState.CRASHED, PluginState.SPAWNING}:
             await plugin.stop(reason)
             await plugin.start()
+
+    async def operator_changed(self, name: str, fresh: InstalledPlugin, half: JsonObject) -> bool:
+        """Start a running plugin anew where the operator's files give it something else now.
+
+        Returns whether it was. One that does not run reads them when it starts.
+        """
+        plugin = self.get(name)
+        running = plugin.installed
+        same = (fresh.grants, fresh.limits) == (running.grants, running.limits)
+        if plugin.state is not PluginState.RUNNING or (same and half == plugin.system_config):
+            return False
+        before, now = set(running.grants.texts), set(fresh.grants.texts)
+        self._parts.log.info(
+            "plugin.operator_changed",
+            plugin=name,
+            granted=sorted(now - before),
+            taken_back=sorted(before - now),
+            settings=sorted(
+                key
+                for key in half.keys() | plugin.system_config.keys()
+                if half.get(key) != plugin.system_config.get(key)
+            ),
+        )
+        await self.restart(name, "the operator's settings changed")
+        return True
 
     async def reload(self, installed: InstalledPlugin) -> None:
         """Switch a running plugin to other files without a gap (PH-BEY-02).

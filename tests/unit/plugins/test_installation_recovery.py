@@ -28,7 +28,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[StoreLab]:
 
 def interrupted_upgrade(lab: StoreLab, source: Path, **changes: Any) -> Path:
     """Leave the store as a crash right after the journal was written does."""
-    steps = StoreSteps(lab.directory, lab.local_toml, lab.config_toml)
+    steps = StoreSteps(lab.directory, lab.root / "data", lab.local_toml, lab.config_toml)
     facts = copy_tree(source, steps.staged("copy_1"))
     entry = {
         "format": 1,
@@ -115,7 +115,7 @@ async def test_a_journal_that_makes_no_sense_moves_nothing(
 
 
 async def test_two_programs_do_not_change_the_store_at_once(lab: StoreLab, tmp_path: Path) -> None:
-    other = StoreSteps(lab.directory, lab.local_toml, lab.config_toml)
+    other = StoreSteps(lab.directory, lab.root / "data", lab.local_toml, lab.config_toml)
     source = write_plugin(tmp_path / "src")
     prompt = await lab.store.prepare(source)
     with other.locked(), raises_code("plugin_store_failed", match="another program"):

@@ -1,0 +1,135 @@
+"""What the operator takes back from a plugin is gone at its next start, and with it for good.
+
+Grants, secrets and data are the plugin's that they were given to: neither a restart keeps what
+`local.toml` no longer says, nor does another plugin of the same name find what the first one left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from requirements.marker import whole
+from whole.harness.daemon import Daemon, wait_for
+from whole.harness.plugin import PluginFolder
+from whole.harness.plugin_store import Ear, heard, preview
+from whole.harness.plugin_terminal import at_terminal
+
+GRANT = "write:fs:config:/memory"
+TELLS_ENV = {"on": {"a.b": [{"env": True}]}}
+SYSTEM = {"type": "object", "properties": {"api_token": {"type": "string"}}}
+
+
+def edit(daemon: Daemon, old: str, new: str) -> None:
+    """Change a part of `local.toml` as an operator does."""
+    text = (daemon.home / "local.toml").read_text(encoding="utf-8")
+    assert old in text
+    daemon.write("local.toml", text.replace(old, new, 1))
+
+
+def granted(one: PluginFolder) -> bool:
+    """Return whether the running process was started with the grant."""
+    inside = "KAGED_CONFIG_ROOT" in one.call()["env"]
+    assert one.state()["operator_grants"] == ([GRANT] if inside else [])
+    return inside
+
+
+@whole("PH-AMB-68")
+def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
+    own: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = own()
+    daemon.start()
+    one = PluginFolder(daemon, tmp_path / "writer", TELLS_ENV, name="writer")
+    other = PluginFolder(daemon, tmp_path / "other", TELLS_ENV, name="other")
+    one.run()
+    untouched = other.run()["pid"]
+    head, line = "[plugins.writer]\n", f'grants = ["{GRANT}"]\n'
+    assert not granted(one)
+
+    edit(daemon, head, head + line)
+    assert not granted(one), "read when it starts, not before"
+    daemon.post("/plugins/writer/restart")
+    assert granted(one)
+
+    # The process dies, and the host starts it again by itself.
+    pid = one.state()["pid"]
+    edit(daemon, head + line, head)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: one.state()["state"] == "running" and one.state()["pid"] != pid)
+    assert not granted(one)
+
+    # By SIGHUP, in both directions; plugins that nothing changed for go on as they are.
+    for before, after, wanted in ((head, head + line, True), (head + line, head, False)):
+        pid = one.state()["pid"]
+        edit(daemon, before, after)
+        os.kill(daemon.pid, signal.SIGHUP)
+        wait_for(lambda pid=pid: one.state()["pid"] not in {pid, None})
+        wait_for(lambda: one.state()["state"] == "running")
+        assert granted(one) is wanted
+    assert other.state()["pid"] == untouched
+    said = [row for row in daemon.log().splitlines() if "plugin.operator_changed" in row]
+    assert [GRANT in row and "writer" in row for row in said] == [True, True]
+
+    # What cannot be read grants nothing, and stops nothing that runs.
+    pid = one.state()["pid"]
+    edit(daemon, head, f'{head}grants = ["write:fs:nowhere:/x"]\n')
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for(lambda: daemon.audit("daemon.config_reloaded")[-1]["data"]["problems"] != [])
+    assert one.state()["pid"] == pid
+    daemon.post("/plugins/writer/restart")
+    assert one.state()["state"] == "failed"
+
+
+def remembering(daemon: Daemon, root: Path, **manifest: Any) -> tuple[PluginFolder, Ear]:
+    """Return a plugin called `mem` that keeps a file, and what is said to it."""
+    one = PluginFolder(daemon, root, name="mem")
+    capabilities = ["write:fs:config:/notes"]
+    return one, heard(
+        one,
+        {"on": {"a.b": [{"env": True}]}},
+        capabilities=capabilities,
+        system_config_schema=SYSTEM,
+        **manifest,
+    )
+
+
+@whole("PH-INST-27", "PH-INST-28", "PH-CONF-02")
+@pytest.mark.parametrize("section", ['"@scope/mem"', "mem"])
+def test_nothing_of_an_uninstalled_plugin_is_there_for_the_next_one_of_its_name(
+    own: Callable[..., Daemon], tmp_path: Path, section: str
+) -> None:
+    secret = "marker-secret-of-the-first-0451"
+    daemon = own(local=f'[plugins.{section}]\napi_token = "{secret}"\n\n[plugins.near]\nx = 1\n')
+    daemon.start()
+    first, ear = remembering(daemon, tmp_path / "first" / "mem", package="@scope/mem")
+    shown = preview(daemon, first.root)
+    assert shown["given"] == ["api_token"]
+    _, text = at_terminal(daemon, "plugin", "install", str(first.root), answer="n")
+    assert "what local.toml has for it: api_token" in text
+    assert secret not in f"{shown}{text}"
+    first.run()
+    assert secret in str(ear.lines())
+    data = Path(first.call()["env"]["KAGED_CONFIG_ROOT"])
+    (data / "notes" / "diary").write_text("of the first", encoding="utf-8")
+
+    daemon.cli("plugin", "uninstall", "mem")
+    assert not data.exists()
+    local = (daemon.home / "local.toml").read_text(encoding="utf-8")
+    assert secret not in local
+    assert "[plugins.near]" in local
+    second, other_ear = remembering(daemon, tmp_path / "second" / "mem", version="2.0.0")
+    assert preview(daemon, second.root)["given"] == []
+    assert second.run()["state"] == "running"
+    assert list((data / "notes").iterdir()) == []
+    assert secret not in str(other_ear.lines())
+    # And after a start of the daemon, which reads everything again.
+    daemon.stop()
+    daemon.start()
+    wait_for(lambda: second.state()["state"] == "running")
+    assert secret not in str(other_ear.lines())
