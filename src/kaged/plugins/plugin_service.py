@@ -97,7 +97,7 @@ class PluginService:
                 await self.projects.settled()
 
     async def apply_operator_settings(self) -> Sequence[Problem]:
-        """Give running plugins what the operator's files say now; return what they say wrongly.
+        """Start plugins anew that the operator's files give something else; return the files' faults.
 
         A plugin whose section cannot be used goes on with what it was started with.
         """

@@ -145,7 +145,7 @@ PLUGIN_HOST = Chapter(
         ),
         event(
             "plugin.uninstalled",
-            "A plugin was removed, with its data and secrets, and the tables it had in the store.",
+            "A plugin was removed, with its data, its secrets and the tables it had in the store.",
             "name:str version:str",
             "tables:list",
             gates=True,
