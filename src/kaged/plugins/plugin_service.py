@@ -97,7 +97,7 @@ class PluginService:
                 await self.projects.settled()
 
     async def apply_operator_settings(self) -> Sequence[Problem]:
-        """Start plugins anew that the operator's files give something else; return the files' faults.
+        """Start plugins anew that the operator's files give something else; return their faults.
 
         A plugin whose section cannot be used goes on with what it was started with.
         """
