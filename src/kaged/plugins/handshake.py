@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.manifest import KAGED_API, Manifest
 from kaged.wire.messages import Response
+
+LISTED_LIMIT: Final = 1200
+"""How many entries a list of the answer may have; a manifest has 1000 methods and 200 tools."""
+TEXT_LIMIT_CHARS: Final = 256
+WARNINGS_LIMIT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +54,11 @@ def check_greeting(response: Response, manifest: Manifest) -> HandshakeResult | 
         return _malformed("the result of initialize is not an object")
     result = response.result
     for field in ("name", "version"):
-        if not isinstance(result.get(field), str):
+        said = result.get(field)
+        if not isinstance(said, str):
             return _malformed(f"{field} is missing or not text")
+        if len(said) > TEXT_LIMIT_CHARS:
+            return _malformed(f"{field} has {len(said)} characters, {TEXT_LIMIT_CHARS} at most")
     api = result.get("api_version")
     if type(api) is not int:
         return _malformed("api_version is missing or not an integer")
@@ -62,9 +71,21 @@ def check_greeting(response: Response, manifest: Manifest) -> HandshakeResult | 
         texts = isinstance(raw, list) and all(isinstance(item, str) for item in raw)
         if not texts and not (field == "capabilities_used" and isinstance(raw, list)):
             return _malformed(f"{field} is not a list of text")
-        lists[field] = cast("list[str]", raw)
+        found = lists[field] = cast("list[str]", raw)
+        too_much = _too_much(found)
+        if too_much:
+            return _malformed(f"{field} {too_much}")
     mismatch = _mismatch(result, manifest) or _overreach(lists["capabilities_used"], manifest)
     return mismatch or _accepted(lists, manifest)
+
+
+def _too_much(raw: Sequence[object]) -> str:
+    """Return what of a list is beyond its limits: work on it would hold up every other plugin."""
+    if len(raw) > LISTED_LIMIT:
+        return f"has {len(raw)} entries, {LISTED_LIMIT} at most"
+    if any(isinstance(item, str) and len(item) > TEXT_LIMIT_CHARS for item in raw):
+        return f"has an entry of more than {TEXT_LIMIT_CHARS} characters"
+    return ""
 
 
 def _mismatch(result: JsonObject, manifest: Manifest) -> HandshakeFault | None:
@@ -93,7 +114,7 @@ def _overreach(claimed: list[str], manifest: Manifest) -> HandshakeFault | None:
     extra = manifest.capabilities.overreach(claimed)
     if not extra:
         return None
-    claims: list[JsonValue] = [str(claim) for claim in claimed]
+    claims: list[JsonValue] = [str(claim)[:TEXT_LIMIT_CHARS] for claim in claimed]
     allowed: list[JsonValue] = list(manifest.capabilities.texts)
     return HandshakeFault(
         "plugin.capability_overreach",
@@ -114,6 +135,9 @@ def _accepted(lists: dict[str, list[str]], manifest: Manifest) -> HandshakeResul
         f"{name} is in the manifest but the plugin does not offer it"
         for name in sorted(declared - answered)
     ]
+    if len(warnings) > WARNINGS_LIMIT:
+        more = len(warnings) - WARNINGS_LIMIT
+        warnings = [*warnings[:WARNINGS_LIMIT], f"and {more} further differences like these"]
     return HandshakeResult(
         methods=frozenset(declared & answered),
         notifications=tuple(lists["notifications"]),

@@ -190,6 +190,12 @@ MALFORMED: list[dict[str, Any]] = [
     {"answer": {"methods": [1]}},
     {"answer": {"notifications": {"x.y": True}}},
     {"answer": {"capabilities_used": "net:[]"}},
+    # Fit for a line of 4 MiB, and far beyond what any manifest could have.
+    {"answer": {"methods": [f"extra.method{number}" for number in range(20_000)]}},
+    {"answer": {"notifications": [f"extra.kind{number}" for number in range(20_000)]}},
+    {"answer": {"capabilities_used": ["net:[]"] * 20_000}},
+    {"answer": {"name": "n" * 1_000_000}},
+    {"answer": {"methods": ["m" * 1_000_000]}},
 ]
 
 
@@ -199,6 +205,21 @@ def test_a_malformed_answer_to_initialize_ends_the_plugin(daemon: Daemon, tmp_pa
     for found in refuse_to_run("plugin.protocol_violation", *guests):
         assert found["violation_type"] == "initialize.malformed"
         assert found["detail"]
+
+
+@whole("PH-HAND-11")
+def test_many_methods_that_the_manifest_does_not_have_are_told_in_a_few_lines(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    extra = [f"extra.method{number}" for number in range(900)]
+    guest = Guest(daemon, tmp_path, {**ALIVE, "answer": {"methods": ["a.b", "c.d", *extra]}})
+    assert guest.run()["state"] == "running"
+    said = [line for line in daemon.log().splitlines() if f'"{guest.name}"' in line]
+    warned = [line for line in said if "plugin.handshake_warned" in line]
+    assert len(warned) == 21
+    assert "and 880 further differences" in warned[-1]
+    assert guest.call() == "ok"
+    assert guest.fail("extra.method1")["code"] == "method_not_found"
 
 
 @whole("PH-HAND-17", "PH-AMB-63")
