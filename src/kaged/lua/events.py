@@ -18,6 +18,10 @@ class EventKind(StrEnum):
 
 _N, _T, _P, _V = EventKind
 
+_REQUEST: Final = (
+    "`{ model, messages, system, tools }` of one request; may change `messages` and `system`, and "
+    "leave out `tools`"
+)
 _SUMMARY: Final = (
     "`{ transcript, instruction, prompt, model, summarized, kept }`; may change the `instruction` "
     "or the `prompt` of a summary, or write the `summary`"
@@ -44,8 +48,8 @@ EVENTS: Final = MappingProxyType(
         "session_open": (_N, "`{ id, from }`, after a move to another session"),
         "session_close": (_N, "`{ id, to }`, after a move away from a session"),
         "user": (_N, "`{ text }`, what a person wrote"),
-        "transform_context": (_T, "list of messages for one request"),
-        "before_provider_request": (_T, "`{ messages }` of one request"),
+        "transform_context": (_T, "list of messages for one request, each with blocks"),
+        "before_provider_request": (_T, _REQUEST),
         "compact_prepare": (_T, _SUMMARY),
         "should_stop_after_turn": (_P, "`{ index, had_tool_calls, usage }`; `true` ends the run"),
         "session_before_switch": (_V, "target as text"),

@@ -7,7 +7,7 @@ not overtaken by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
 from kaged.lua.moves import SCRIPT_PREFIX
+from kaged.lua.request_draft import read_draft
 from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kaged.sessions.lifecycle import Lifecycle, SessionEvent
     from kaged.sessions.navigation import Navigation
     from kaged.sessions.transcript import Transcript
-    from kaged.sessions.transforms import Transforms
+    from kaged.sessions.transforms import ContextDraft, Transforms
 
 PATIENCE_S: Final = 8.0
 MAX_KNOWN: Final = 10_000
@@ -91,27 +92,27 @@ class SessionEventForwarder:
             return Redirect(decided.patch, f"{SCRIPT_PREFIX}{decided.by}")
         return None
 
-    async def _context(
-        self, session_id: str, messages: Sequence[JsonObject]
-    ) -> Sequence[JsonObject] | None:
+    async def _context(self, session_id: str, draft: ContextDraft) -> ContextDraft | None:
         runtime = await self._of_session(session_id)
         if runtime is None:
             return None
         await runtime.drain(PATIENCE_S)
-        before: list[JsonValue] = [*messages]
-        found: JsonValue = before
+        asked: JsonObject = {
+            "messages": [*draft.messages],
+            "system": draft.system,
+            "model": draft.model,
+            "tools": [*draft.tools],
+        }
+        request = asked
         if runtime.wants("transform_context"):
-            found = await runtime.transform("transform_context", found, session_id)
+            listed = asked["messages"]
+            found = await runtime.transform("transform_context", listed, session_id)
+            request = asked if found is listed else {**asked, "messages": found}
         if runtime.wants("before_provider_request"):
-            asked: JsonObject = {"messages": found}
-            request = await runtime.transform("before_provider_request", asked, session_id)
-            found = request.get("messages") if isinstance(request, dict) else found
-        if found is before:
-            return None
-        if not isinstance(found, list) or not found:
-            runtime.notice("lua", "error", "a transform gave no list of messages; it is not used")
-            return None
-        return [one for one in found if isinstance(one, dict)]
+            said = await runtime.transform("before_provider_request", request, session_id)
+            request = {**request, **said} if isinstance(said, dict) else request
+        report = partial(runtime.notice, "lua", "error")
+        return None if request is asked else read_draft(request, draft, report)
 
     async def _before_tool_call(
         self, session_id: str, _name: str, _arguments: JsonObject

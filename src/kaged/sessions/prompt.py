@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from kaged.models.turn import ModelRequest
+from kaged.models.turn import ModelRequest, ToolSpec
 from kaged.sessions.entry import EntryRole
 from kaged.sessions.messages import (
     NOTE_MARK,
@@ -14,6 +14,7 @@ from kaged.sessions.messages import (
     message_of_json,
     text_block,
 )
+from kaged.sessions.transforms import ContextDraft
 
 if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
@@ -44,13 +45,14 @@ async def assemble(
     remind = await _reminder(agent_run, todos)
     if remind is not None:
         messages.insert(_reminder_place(messages), remind)
+    tools: Sequence[ToolSpec] = agent_run.snapshot.specs
     if transforms.has_context:
-        messages = await _transformed(agent_run, messages, transforms)
+        messages, tools = await _transformed(agent_run, messages, transforms)
     if hooked is not None:
         messages = await hooked.clear(agent_run.cleared, messages)
     return ModelRequest(
         messages=agent_run.view.write(messages),
-        tools=agent_run.snapshot.specs,
+        tools=tools,
         agent=agent_run.path,
     )
 
@@ -89,15 +91,31 @@ def _reminder_place(messages: Sequence[WindowMessage]) -> int:
 
 async def _transformed(
     agent_run: AgentRun, messages: list[WindowMessage], transforms: Transforms
-) -> list[WindowMessage]:
-    """Let scripts change the messages of this one request; what is no message is left out."""
-    shown = [one.as_json() for one in messages]
-    said = await transforms.context(agent_run.run.session_id, shown)
-    if said is shown:
-        return messages
-    read = (
-        message_of_json(one, f"script{NOTE_MARK}{number}")
-        for number, one in enumerate(said)
-        if isinstance(one, dict)
+) -> tuple[list[WindowMessage], Sequence[ToolSpec]]:
+    """Let scripts change this one request; what is no message is left out.
+
+    Tools can be left out of it as well, and none be added.
+    """
+    specs = agent_run.snapshot.specs
+    draft = ContextDraft(
+        messages=[{**one.as_json(), "content": [*one.blocks]} for one in messages[1:]],
+        system=agent_run.system_prompt,
+        model=agent_run.model.alias,
+        tools=[
+            {"name": one.name, "description": one.description, "input_schema": one.parameters}
+            for one in specs
+        ],
     )
-    return [one for one in read if one is not None]
+    said = await transforms.context(agent_run.run.session_id, draft)
+    if said is draft:
+        return messages, specs
+    read = [
+        message_of_json(one, f"script{NOTE_MARK}{number}")
+        for number, one in enumerate(said.messages)
+    ]
+    system = [message_of(SYSTEM_ID, EntryRole.SYSTEM, [text_block(said.system)])]
+    kept = {str(one["name"]) for one in said.tools}
+    return (
+        [*(system if said.system else ()), *(one for one in read if one is not None)],
+        [one for one in specs if one.name in kept],
+    )

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from kaged.base import JsonObject, JsonValue
+from kaged.base import JsonObject
 
 PATIENCE_S: Final = 10.0
 """How long one transform may take."""
@@ -32,11 +32,25 @@ class TransformVeto:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ContextDraft:
+    """One request to a model, as it is put together; scripts may change it before it goes out.
+
+    `messages` are without the agent's own prompt, which is `system`, and their content is a list
+    of blocks. `tools` say name, description and input schema, by the names that the model knows.
+    """
+
+    messages: Sequence[JsonObject]
+    system: str = ""
+    model: str = ""
+    tools: Sequence[JsonObject] = ()
+
+
 BeforeToolCall = Callable[[str, str, JsonObject], Awaitable[JsonObject | TransformVeto | None]]
 """(session id, tool name, arguments) to other arguments, a veto, or None."""
 
-Context = Callable[[str, Sequence[JsonObject]], Awaitable[Sequence[JsonObject] | None]]
-"""(session id, messages) to other messages for this one request, or None."""
+Context = Callable[[str, ContextDraft], Awaitable[ContextDraft | None]]
+"""(session id, request) to what this one request is instead, or None."""
 
 AfterTurn = Callable[[str, JsonObject], Awaitable[bool]]
 """(session id, what the turn was) to whether the run ends here."""
@@ -95,9 +109,9 @@ class Transforms:
             arguments = arguments if said is None else said
         return arguments
 
-    async def context(self, session_id: str, messages: Sequence[JsonObject]) -> Sequence[JsonValue]:
-        """Pass the messages of a request; returns those to send."""
-        current: Sequence[JsonObject] = messages
+    async def context(self, session_id: str, draft: ContextDraft) -> ContextDraft:
+        """Pass a request; returns what to send."""
+        current = draft
         for one in tuple(self._context):
             said = await self._asked("context", one(session_id, current))
             current = current if said is None else said

@@ -286,7 +286,7 @@ async def test_nothing_passes_while_scripts_and_policies_are_reloaded(tmp_path: 
             for _ in range(3):
                 done = await client.post(f"{at}/lua/reload", json={"trust": True})
                 assert done.status_code == 200, done.text
-                await inside.daemon.startup.reload_policies()
+                await inside.daemon.startup.reload()
                 assert (await client.post(f"{at}/reload", json={"trust": True})).status_code == 200
             reloading = False
 

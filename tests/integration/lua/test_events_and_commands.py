@@ -11,6 +11,7 @@ from fakes.lua_lab import PATIENCE_S, LuaLab
 from kaged.base import JsonObject
 from kaged.inbox import AnsweredBy
 from kaged.lua.script import ScriptState
+from kaged.sessions.transforms import ContextDraft
 from raising import raises_code
 
 
@@ -75,14 +76,11 @@ async def test_scripts_see_and_change_what_goes_to_the_model(lab: LuaLab) -> Non
         add="""kage.on('transform_context', function(l)
           l[#l+1] = {role = 'user', content = {{type = 'text', text = 'added'}}} return l end)"""
     )
-    found = await lab.transforms.context(session, [{"role": "user", "content": []}])
-    assert [one["content"] for one in found if isinstance(one, dict)] == [
-        [],
-        [{"type": "text", "text": "added"}],
-    ]
+    draft = ContextDraft([{"role": "user", "content": []}])
+    found = await lab.transforms.context(session, draft)
+    assert [one["content"] for one in found.messages] == [[], [{"type": "text", "text": "added"}]]
     await lab.load(add="kage.on('transform_context', function() return 'nonsense' end)")
-    same: list[JsonObject] = [{"role": "user", "content": []}]
-    assert await lab.transforms.context(session, same) == same
+    assert (await lab.transforms.context(session, draft)).messages == draft.messages
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.lua_lab import LuaLab
+from kaged.sessions.transforms import ContextDraft
 
 ROOT = Path(__file__).parents[3]
 GUESTS = ROOT / "tests" / "guests" / "lua"
@@ -74,7 +75,8 @@ async def test_notices_of_a_run_and_changes_to_its_request(lab: LuaLab) -> None:
     assert "on main" in lab.notices()
     assert "late: 0 tokens, ok=true" in lab.notices()
     await lab.host_sessions.service.begin_run(session)
-    found = await lab.transforms.context(session, [{"role": "user", "content": []}])
+    draft = ContextDraft([{"role": "user", "content": []}])
+    found = await lab.transforms.context(session, draft)
     assert "stamp " in str(found)
     assert "Today is " in str(found)
 

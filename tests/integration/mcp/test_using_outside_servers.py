@@ -304,7 +304,7 @@ async def _configure(stage: McpStage, config: str) -> None:
     daemon: Any = stage.inside.daemon
     (stage.home / "config.toml").write_text(f"{ANY_PORT}{config}", encoding="utf-8")
     daemon.state.settings = read_settings(stage.inside.places, {"HOME": str(stage.home)})
-    await daemon.startup.reload_policies()
+    await daemon.startup.reload()
 
 
 async def _pipeline_ready(stage: McpStage) -> None:

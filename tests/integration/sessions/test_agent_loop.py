@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,8 +441,9 @@ async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
         async def elsewhere(_session: str, _name: str, args: Any) -> Any:
             return TransformVeto("not there") if args["path"] == "no" else {"path": "b"}
 
-        async def context(_session: str, messages: Any) -> Any:
-            return [*messages, {"role": "user", "content": "(by the way)"}]
+        async def context(_session: str, draft: Any) -> Any:
+            added = {"role": "user", "content": "(by the way)"}
+            return replace(draft, messages=[*draft.messages, added])
 
         transforms.on_before_tool_call(elsewhere)
         transforms.on_context(context)

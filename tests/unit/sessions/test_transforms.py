@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from kaged.base import JsonObject, ManualClock, Tasks
 from kaged.sessions.idle import IdleWatch
-from kaged.sessions.transforms import MAX_TRANSFORMS, Transforms, TransformVeto
+from kaged.sessions.transforms import MAX_TRANSFORMS, ContextDraft, Transforms, TransformVeto
 
 
 async def test_each_gets_what_the_one_before_it_gave() -> None:
@@ -57,29 +57,29 @@ async def test_whoever_only_changes_and_breaks_is_passed_over() -> None:
     """Results and requests go on as they were."""
     transforms = Transforms(patience_s=0.01)
 
-    async def broken(_session: str, _messages: Sequence[JsonObject]) -> None:
+    async def broken(_session: str, _draft: ContextDraft) -> None:
         raise RuntimeError("oh")
 
-    async def slow(_session: str, _messages: Sequence[JsonObject]) -> None:
+    async def slow(_session: str, _draft: ContextDraft) -> None:
         await asyncio.Event().wait()
 
-    async def shorter(_session: str, messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
-        return messages[1:]
+    async def shorter(_session: str, draft: ContextDraft) -> ContextDraft:
+        return replace(draft, messages=draft.messages[1:])
 
     assert not transforms.has_context
     transforms.on_context(broken)
     transforms.on_context(slow)
     transforms.on_context(shorter)
     assert transforms.has_context
-    messages: list[JsonObject] = [{"a": 1}, {"b": 2}]
-    assert await transforms.context("s", messages) == [{"b": 2}]
+    found = await transforms.context("s", ContextDraft([{"a": 1}, {"b": 2}], "Be brief."))
+    assert found == ContextDraft([{"b": 2}], "Be brief.")
 
 
 def test_there_is_a_limit_to_how_many_are_asked() -> None:
     """A script that registers in a loop is stopped."""
     transforms = Transforms()
 
-    async def nothing(_session: str, _messages: Sequence[JsonObject]) -> None:
+    async def nothing(_session: str, _draft: ContextDraft) -> None:
         return None
 
     for _ in range(MAX_TRANSFORMS):
