@@ -126,7 +126,7 @@ def states(desk: Desk) -> dict[str, str]:
     return {one["name"]: one["state"] for one in desk.project.get("/skills")["skills"]}
 
 
-@whole("SC-POL-06", "SC-POL-08", "SC-TOK-12")
+@whole("SC-POL-06", "SC-POL-08", "SC-TOK-12", "SC-AMB-18")
 def test_a_skill_uses_what_it_declared_once_agreed_to_and_nobody_else_does(
     desk: Desk, post: Bridge
 ) -> None:
