@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -73,7 +74,10 @@ class Denial:
 
 
 class Chain:
-    """The state of one call: the payload and extensions so far, and what each plugin did."""
+    """The state of one call: the payload and extensions so far, and what each plugin did.
+
+    Every hook runs in a copy of `scope`, the caller's context.
+    """
 
     __slots__ = (
         "_copied",
@@ -89,6 +93,7 @@ class Chain:
         "payload",
         "plan",
         "retry_delay_ms",
+        "scope",
     )
 
     def __init__(
@@ -98,8 +103,10 @@ class Chain:
         global_context: contexts.GlobalContext,
         known_contexts: contexts.PluginContextTable | None,
         extensions: Extensions | None,
+        scope: Context,
     ) -> None:
         self.plan = plan
+        self.scope = scope
         self.payload = payload
         self._copied: Any = None
         self._flat_fields: tuple[str, ...] | None = None
