@@ -247,7 +247,7 @@ class WorkflowService:
                 result = await runner.run(run, workflow)
             status, error = RunStatus.SUCCEEDED, None
         except TimeoutError:
-            error = _timeout(run) if timer.expired() else "something it waited for took too long"
+            error = "something it waited for took too long"
         except asyncio.CancelledError:
             # Whoever ends a run has stored why. Otherwise the daemon ends, and the next goes on.
             goes_on = await runner.waits(run)
@@ -258,6 +258,8 @@ class WorkflowService:
             _log.exception("workflow.failed", run_id=run.run_id, error=type(failure).__name__)
             error = f"it broke inside ({type(failure).__name__}); the daemon's log has the details"
         finally:
+            if timer.expired():  # whatever the run made of being cancelled for it
+                status, error, result = RunStatus.FAILED, _timeout(run), None
             # Also when cancelled: whoever cancels has stored the reason before, and the first wins.
             if not goes_on:
                 with contextlib.suppress(RunNotFound):
