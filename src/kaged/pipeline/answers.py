@@ -14,9 +14,7 @@ from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.plan import Step
 from kaged.pipeline.records import PluginViolation
-from kaged.pipeline.results import PluginResult
-
-MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
+from kaged.pipeline.results import MAX_RETRY_DELAY_MS, PluginResult
 
 
 def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted | None:

@@ -65,6 +65,7 @@ class Denial:
     step: Step
     violation: PluginViolation | None
     denial_metadata: Any
+    retry_delay_ms: int = 0
 
     @property
     def message(self) -> str:
@@ -207,8 +208,10 @@ class Chain:
         if denial is not None:
             result.continue_processing = False
             result.violation = denial.violation
-        elif self.retry_delay_ms:
-            result.retry_delay_ms = self.retry_delay_ms
+        # Who denies says when to come back; what others asked for is about a call that was made.
+        delay_ms = self.retry_delay_ms if denial is None else denial.retry_delay_ms
+        if delay_ms:
+            result.retry_delay_ms = delay_ms
         if self.modified is not None:
             result.modified_payload = self.modified
         if self.extensions is not self.original_extensions:

@@ -159,7 +159,9 @@ class Runner:
         if accepted.discarded or accepted.denied:
             self._report(step, chain, accepted)
             if accepted.denied and step.may_deny:
-                return Denial(step, accepted.violation, accepted.denial_metadata)
+                return Denial(
+                    step, accepted.violation, accepted.denial_metadata, accepted.retry_delay_ms
+                )
         return None
 
     def _payload_for(self, step: Step, chain: Chain) -> Any:
