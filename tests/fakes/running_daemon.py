@@ -197,7 +197,7 @@ def start_daemon(
 ) -> DaemonProcess:
     """Start a daemon and wait until it is ready or has given up; `said` tells which.
 
-    One that is forked has loaded its modules already, which saves half of what a start costs.
+    One that is forked has loaded its modules already, which saves most of what a start costs.
     """
     if config is not None:
         make_home(home, config)

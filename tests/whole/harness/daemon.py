@@ -69,7 +69,7 @@ class Daemon:
         forked: bool = True,
     ) -> None:
         self.home = home
-        self._forked = forked
+        self.forked = forked
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = config if "bind" in config else config.replace("[daemon]\n", ANY_PORT, 1)
         self.write("config.toml", text if "[daemon]" in text else ANY_PORT + text)
@@ -99,7 +99,7 @@ class Daemon:
             Path(os.devnull).open("rb") as nothing,
             (self.home / "daemon.log").open("ab") as log,
         ):
-            if self._forked and self._forks(self.env):
+            if self.forked and self._forks(self.env):
                 files = [nothing.fileno(), log.fileno(), log.fileno(), writer]
                 env = {**self.env, "KAGED_READY_FD": "3"}
                 self._process = command_server().start(words, env, None, files)
