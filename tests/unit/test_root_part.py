@@ -27,7 +27,7 @@ def test_what_runs_again_as_root_is_there() -> None:
 
 
 def test_the_root_part_looks_into_modules_that_may_be_its_own_and_no_others() -> None:
-    """Importing all modules took longer than its tests; a module that it misses fails a full run."""
+    """Importing all took longer than its tests; one that it would miss fails a full run."""
     tests = ROOT / "tests"
     for path in (
         "integration/cage/test_many.py",  # again, as root
