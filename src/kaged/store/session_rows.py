@@ -17,6 +17,7 @@ from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import issues, sessions
+from kaged.store.usable_projects import usable_projects
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
 
 ID_LIMIT_CHARS = 120
@@ -82,7 +83,7 @@ class SessionRecord:
     @property
     def ownership(self) -> Ownership:
         """Whose it is."""
-        return Ownership(self.owner, self.chat_id, Audience(self.audience))
+        return Ownership(self.owner, self.chat_id, Audience(self.audience), self.project_id)
 
     @property
     def entry_count(self) -> int:
@@ -301,7 +302,7 @@ def visible_sessions(actor: Actor | None) -> ColumnElement[bool]:
     if actor.chat_type != PRIVATE_CHAT:
         mine = and_(mine, here)
     shared = and_(here, _C.chat_id.is_not(None), _C.owner != "", _C.audience == Audience.CHAT.value)
-    return or_(mine, shared)
+    return and_(or_(mine, shared), usable_projects(actor, _C.project_id))
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:

@@ -13,16 +13,21 @@ from kaged.store.inbox_rows import RequestDraft, RequestFilter, RequestKind
 from kaged.store.work_errors import SessionNotFound
 
 PEOPLE = ("ann", "bob", "")
+PROJECTS = (None, frozenset({"prj_1"}), frozenset({"prj_2"}), frozenset[str]())
 CHATS = (None, "c-1", "c-2")
 ACTORS = [
     Actor.operator("op", VouchedBy.UNIX),
     Actor.operator(None, VouchedBy.INSECURE),
     *(
-        Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True)
-        for name, chat_type, chat_id in itertools.product(PEOPLE, (None, "private", "group"), CHATS)
+        Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True, projects=projects)
+        for name, chat_type, chat_id, projects in itertools.product(
+            PEOPLE, (None, "private", "group"), CHATS, PROJECTS
+        )
     ),
 ]
-THINGS = [Ownership(*one) for one in itertools.product((None, *PEOPLE), CHATS, tuple(Audience))]
+THINGS = [
+    Ownership(*one, "prj_1") for one in itertools.product((None, *PEOPLE), CHATS, tuple(Audience))
+]
 
 
 async def test_lists_and_look_ups_of_sessions_agree_with_the_decision(home: StoreHome) -> None:
@@ -61,7 +66,7 @@ async def test_lists_of_requests_agree_with_the_decision(home: StoreHome) -> Non
         )  # fmt: skip
     for actor in ACTORS:
         allowed = {f"ask_{id_}" for id_, (owner, chat) in asked.items()
-                   if may_answer(actor, owner, chat)}  # fmt: skip
+                   if may_answer(actor, owner, chat, "prj_1")}  # fmt: skip
         wanted = RequestFilter(actor=actor)
         listed, total = await store.inbox.page(wanted, 100, 0)
         questions, _ = await store.interactions.page("prj_1", None, 100, 0, actor)

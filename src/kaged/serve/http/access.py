@@ -19,11 +19,19 @@ from urllib.parse import unquote
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
+from kaged.config.people_section import FrontEndSection
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
-from kaged.kernel.identity import Actor, People, PersonFacts, VouchedBy
+from kaged.kernel.identity import (
+    PERSON_ID,
+    SERVICE_PREFIX,
+    Actor,
+    People,
+    VouchedBy,
+)
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
+from kaged.serve.http.front_end import facts_of
 
 COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
@@ -42,8 +50,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # (which is its own credential).
 _OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
-# Addresses, names, and ids of Matrix: `@ann:example.org`.
-_USER_ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}")
+_USER_ID = re.compile(PERSON_ID)
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -62,6 +69,7 @@ class AccessRules:
     hosts: frozenset[str] = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IpNetwork, ...] = ()
+    front_end: FrontEndSection = field(default_factory=FrontEndSection)
     people: People = field(default_factory=People)
 
 
@@ -77,6 +85,8 @@ def access_rules(state: DaemonState) -> AccessRules:
         hosts=LOOPBACK_HOSTS | own | {host.lower() for host in auth.allowed_hosts},
         origins=frozenset(origin.lower() for origin in auth.allowed_origins),
         trusted_proxies=auth.trusted_proxies,
+        front_end=auth.front_end,
+        people=state.people,
     )
 
 
@@ -273,11 +283,12 @@ def _person(
     named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
         return Actor.operator(rules.operator_id, vouched_by, request_id)
-    if _USER_ID.fullmatch(named) is None:
+    if _USER_ID.fullmatch(named) is None or named.startswith(SERVICE_PREFIX):
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
-            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most).",
+            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
+            f"name of a service account ({SERVICE_PREFIX}…).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
@@ -288,9 +299,9 @@ def _person(
     thread_id = access_request.single(THREAD_ID_HEADER) or None
     if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
         raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
-    grant = rules.people.grant_of(named)
+    facts = facts_of(named, rules.front_end, access_request.single)
     return replace(
-        Actor.person(PersonFacts(named), grant, vouched_by, request_id),
+        Actor.person(facts, rules.people.grant_of(named), vouched_by, request_id),
         chat_type=chat_type,
         chat_id=chat_id,
         thread_id=thread_id,

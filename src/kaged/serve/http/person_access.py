@@ -14,8 +14,11 @@ from typing import Final
 
 from kaged.base import KagedError
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import may_use_project
+from kaged.projects.loaded import project_not_found
 
 WEBSOCKET: Final = "WEBSOCKET"
+_IN_PROJECT: Final = re.compile(r"/api/v1/projects/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +39,8 @@ PERSON_ROUTES: Final = (
     PersonRoute("GET", "/healthz", "whether it answers"),
     PersonRoute("GET", "/api/v1/auth/whoami", "themselves"),
     PersonRoute("DELETE", "/api/v1/auth/session", "their browser's session"),
-    PersonRoute("GET", "/api/v1/projects", "every loaded project"),
-    PersonRoute("GET", _PROJECT, "every loaded project"),
+    PersonRoute("GET", "/api/v1/projects", "the loaded projects that they may use"),
+    PersonRoute("GET", _PROJECT, "a project that they may use"),
     PersonRoute("GET", f"{_PROJECT}/tools", "the tools of the project's agents"),
     PersonRoute("POST", f"{_PROJECT}/tools/call", "as themselves, with the agent's rights"),
     PersonRoute("POST", f"{_PROJECT}/tools/explain", "as themselves"),
@@ -105,6 +108,17 @@ def require_for_person(actor: Actor, method: str, path: str) -> None:
     asked = "GET" if method == "HEAD" else method
     if not any(pattern.fullmatch(path) for pattern in _patterns(asked)):
         raise operator_only()
+
+
+def require_project(actor: Actor, path: str) -> None:
+    """Refuse a project that a person may not use: to them it does not exist.
+
+    Raises:
+        KagedError: `project_not_found`.
+    """
+    project_id = _IN_PROJECT.match(path)
+    if project_id is not None and not may_use_project(actor, project_id[1]):
+        raise project_not_found(project_id[1])
 
 
 def operator_only() -> KagedError:

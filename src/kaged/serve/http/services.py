@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -130,6 +130,11 @@ class HttpServices:
         if not self.audit.health.ok or self.store.status.last_error is not None:
             return 503, "degraded"
         return 200, "ok"
+
+    async def project_ids(self, words: Collection[str]) -> frozenset[str]:
+        """Return the loaded projects that are named by id or slug, once projects are loaded."""
+        await self.readiness.wait()
+        return self.subsystems.projects.ids_of(words)
 
     @property
     def subsystems(self) -> Subsystems:
