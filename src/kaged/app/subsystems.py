@@ -159,7 +159,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
-        on_session=store.sessions.ensure,
+        on_session=lambda session_id, project_id, ownership: store.sessions.ensure(
+            session_id, project_id, ownership=ownership
+        ),
         ready=readiness.ready,
     )
 
@@ -365,7 +367,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         tools=agent_tools,
         work=work,
         code=language_services,
-        undo=UndoService(agent_tools.workspace_of, audit),
+        undo=UndoService(agent_tools.workspace_of, audit, store.sessions.allowed),
         models=models,
         sessions=sessions,
         lua=scripts,

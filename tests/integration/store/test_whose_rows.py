@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 from fakes.store_home import StoreHome
@@ -10,7 +11,8 @@ from kaged.kernel.ownership import AccessAction, Audience, Ownership, may, may_a
 from kaged.sessions.lifecycle import Lifecycle
 from kaged.sessions.transcript import Transcript
 from kaged.store.inbox_rows import RequestDraft, RequestFilter, RequestKind
-from kaged.store.work_errors import SessionNotFound
+from kaged.store.run_rows import RunDraft
+from kaged.store.work_errors import RunNotFound, SessionNotFound
 
 PEOPLE = ("ann", "bob", "")
 PROJECTS = (None, frozenset({"prj_1"}), frozenset({"prj_2"}), frozenset[str]())
@@ -50,6 +52,9 @@ async def test_lists_and_look_ups_of_sessions_agree_with_the_decision(home: Stor
             except SessionNotFound:
                 continue
         assert found == allowed, actor
+        for action in AccessAction:
+            allowed = {id_ for id_, thing in made.items() if may(actor, action, thing)}
+            assert await store.sessions.allowed(made, actor, action) == allowed, (actor, action)
     assert len((await store.sessions.page("prj_1", None, 200, 0))[0]) == len(THINGS)
 
 
@@ -73,3 +78,20 @@ async def test_lists_of_requests_agree_with_the_decision(home: StoreHome) -> Non
         assert {one.id for one in listed} == {one.request_id for one in questions} == allowed
         assert total == len(allowed)
         assert {one.id for one in listed if wanted.takes(one)} == allowed
+
+
+async def test_workflow_runs_are_listed_and_found_as_the_decision_says(home: StoreHome) -> None:
+    store = await home.store()
+    draft = RunDraft("prj_1", "report", {}, "guest", "x", 60)
+    made = {(await store.runs.create(draft, thing)).run_id: thing for thing in THINGS}
+    for actor in ACTORS:
+        allowed = {id_ for id_, thing in made.items() if may(actor, AccessAction.SEE, thing)}
+        listed, total = await store.runs.page("prj_1", 200, 0, actor)
+        assert {one.run_id for one in listed} == allowed, actor
+        assert total == len(allowed)
+        for action in AccessAction:
+            found: set[str] = set()
+            for id_ in made:
+                with contextlib.suppress(RunNotFound):
+                    found.add((await store.runs.get("prj_1", id_, actor, action)).run_id)
+            assert found == {id_ for id_, thing in made.items() if may(actor, action, thing)}

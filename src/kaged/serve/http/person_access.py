@@ -33,6 +33,7 @@ class PersonRoute:
 _PROJECT: Final = "/api/v1/projects/{project_id}"
 _SESSIONS: Final = f"{_PROJECT}/sessions"
 _OWN: Final = "own sessions, and those of the same group chat"
+_OWN_RUNS: Final = "own runs, and those of the same group chat"
 
 PERSON_ROUTES: Final = (
     PersonRoute("GET", "/", "the daemon's name"),
@@ -65,6 +66,16 @@ PERSON_ROUTES: Final = (
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/resume", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/compact", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/fork", _OWN),
+    PersonRoute("GET", f"{_PROJECT}/workflows", "the workflows that guests may start"),
+    PersonRoute(
+        "POST", f"{_PROJECT}/workflows/{{name}}/runs", "the workflows that guests may start"
+    ),
+    PersonRoute("GET", f"{_PROJECT}/runs", _OWN_RUNS),
+    PersonRoute("GET", f"{_PROJECT}/runs/{{run_id}}", _OWN_RUNS),
+    PersonRoute("POST", f"{_PROJECT}/runs/{{run_id}}/cancel", _OWN_RUNS),
+    PersonRoute("GET", f"{_PROJECT}/undo", "what was done in " + _OWN),
+    PersonRoute("POST", f"{_PROJECT}/undo", "what was done in own sessions"),
+    PersonRoute("GET", f"{_PROJECT}/audit", "rows about own sessions and accounts"),
     PersonRoute("GET", f"{_PROJECT}/interactions", "questions that they were asked"),
     PersonRoute("GET", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"),
     PersonRoute(
