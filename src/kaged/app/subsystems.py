@@ -178,7 +178,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         hub=hub,
         inbox=inbox,
         skill_metadata=skills.operator_metadata,
-        operations_of=lambda person: state.grant_of(person).operations,
+        operations_of=lambda person: (
+            (core.services.service_accounts.grant_of(person) or state.grant_of(person)).operations
+        ),
         clock=clock,
         closing=closing,
     )

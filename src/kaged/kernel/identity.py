@@ -35,6 +35,7 @@ class VouchedBy(StrEnum):
     UNIX = "unix"
     BEARER = "bearer"
     COOKIE = "cookie"
+    SERVICE_ACCOUNT = "service_account"
     INSECURE = "insecure"
     OPEN = "open"
 

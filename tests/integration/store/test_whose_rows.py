@@ -21,10 +21,16 @@ ACTORS = [
     Actor.operator("op", VouchedBy.UNIX),
     Actor.operator(None, VouchedBy.INSECURE),
     *(
-        Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True, projects=projects)
-        for name, chat_type, chat_id, projects in itertools.product(
-            PEOPLE, (None, "private", "group"), CHATS, PROJECTS
-        )
+        Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True)
+        for name, chat_type, chat_id in itertools.product(PEOPLE, (None, "private", "group"), CHATS)
+    ),
+    *(
+        Actor("ann", VouchedBy.BEARER, "private", "c-1", by_front_end=True, projects=projects)
+        for projects in PROJECTS
+    ),
+    *(
+        Actor("bob", VouchedBy.BEARER, "group", "c-1", by_front_end=True, projects=projects)
+        for projects in PROJECTS
     ),
 ]
 THINGS = [
@@ -89,9 +95,9 @@ async def test_workflow_runs_are_listed_and_found_as_the_decision_says(home: Sto
         listed, total = await store.runs.page("prj_1", 200, 0, actor)
         assert {one.run_id for one in listed} == allowed, actor
         assert total == len(allowed)
-        for action in AccessAction:
-            found: set[str] = set()
-            for id_ in made:
-                with contextlib.suppress(RunNotFound):
-                    found.add((await store.runs.get("prj_1", id_, actor, action)).run_id)
-            assert found == {id_ for id_, thing in made.items() if may(actor, action, thing)}
+    for actor, action in itertools.product(ACTORS[-8:], AccessAction):
+        found: set[str] = set()
+        for id_ in made:
+            with contextlib.suppress(RunNotFound):
+                found.add((await store.runs.get("prj_1", id_, actor, action)).run_id)
+        assert found == {id_ for id_, thing in made.items() if may(actor, action, thing)}

@@ -32,6 +32,8 @@ from kaged.kernel.identity import (
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
 from kaged.serve.http.front_end import facts_of
+from kaged.serve.http.service_accounts import PREFIX as SERVICE_TOKEN_PREFIX
+from kaged.serve.http.service_accounts import ServiceAccounts
 
 COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
@@ -96,6 +98,7 @@ class Credentials:
 
     token: TokenFile
     cookies: CookieSessions
+    service_accounts: ServiceAccounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,8 @@ def require_actor(
     """Let a request in and return who acts.
 
     Raises:
-        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`;
-            it may not come in.
+        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`,
+            `token_expired`, `token_revoked`; it may not come in.
     """
     connection = access_request.connection
     if connection is None:
@@ -156,6 +159,9 @@ def require_actor(
         and (access_request.method, access_request.path) in _OPEN_TO_ALL
     ):
         return Actor.operator(None, VouchedBy.OPEN, access_request.request_id)
+    account = _service_account(credentials, access_request)
+    if account is not None:
+        return account
     via = _require_credential(rules, credentials, access_request)
     if via is not VouchedBy.BEARER:
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
@@ -227,6 +233,20 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
             fix="If that page is yours, name its origin in [auth] allowed_origins.",
         )
     return origin
+
+
+def _service_account(credentials: Credentials, access_request: AccessRequest) -> Actor | None:
+    """Return the service account whose token came along. What else it says names nobody."""
+    authorization = access_request.single(b"authorization") or ""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if (
+        credentials.service_accounts is None
+        or scheme.lower() != "bearer"
+        or not token.startswith(SERVICE_TOKEN_PREFIX)
+    ):
+        return None
+    return credentials.service_accounts.actor(token, access_request.request_id)
 
 
 def _require_credential(
