@@ -50,7 +50,7 @@ class UsageFilter:
 class UsageSum:
     """What some runs took. `priced_runs` says of how many of them the price is known."""
 
-    of: str | None
+    name: str | None
     runs: int
     input_tokens: int
     output_tokens: int
@@ -71,8 +71,8 @@ class UsageRows(RowRepository):
         """
         summed = _summed(by, [*_conditions(wanted), own_usage(actor)])
         rows = summed.subquery()
-        first = rows.c.of.desc() if by is UsageBy.DAY else _tokens(rows.c).desc()
-        page = select(rows).order_by(first, rows.c.of).limit(limit).offset(offset)
+        first = rows.c.name.desc() if by is UsageBy.DAY else _tokens(rows.c).desc()
+        page = select(rows).order_by(first, rows.c.name).limit(limit).offset(offset)
 
         def work(conn: Connection) -> tuple[list[UsageSum], int]:
             total = conn.execute(select(func.count()).select_from(rows)).scalar() or 0
@@ -124,7 +124,7 @@ def _summed(by: UsageBy, where: Sequence[ColumnElement[bool]]) -> Select[tuple[o
     cost = func.json_extract(source.c.usage, "$.cost_usd")
     return (
         select(
-            of.label("of"),
+            of.label("name"),
             func.count().label("runs"),
             _sum(source.c.usage, "input_tokens"),
             _sum(source.c.usage, "output_tokens"),

@@ -53,7 +53,7 @@ def _spend(
 
 
 def _sums(found: Any) -> dict[str, tuple[int, ...]]:
-    return {one["of"]: (one["runs"], *(one[name] for name in COUNTED)) for one in found["items"]}
+    return {one["name"]: (one["runs"], *(one[name] for name in COUNTED)) for one in found["items"]}
 
 
 def _total(*runs: dict[str, Any]) -> tuple[int, ...]:

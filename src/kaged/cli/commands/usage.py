@@ -28,7 +28,7 @@ Until = Annotated[
 
 def _show(found: Any, output: Output) -> None:
     columns = (
-        ("of", lambda one: one["of"] or "(unknown)"),
+        ("name", lambda one: one["name"] or "(unknown)"),
         "runs",
         "in=input_tokens",
         "out=output_tokens",

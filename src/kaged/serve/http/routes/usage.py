@@ -19,7 +19,7 @@ router = APIRouter(prefix=API_PREFIX, tags=["usage"])
 class UsageSumOut(ApiModel):
     """What some runs took."""
 
-    of: Annotated[
+    name: Annotated[
         str | None,
         Field(description="The person, team, day (UTC), project id or model; null: not known."),
     ]
@@ -62,5 +62,5 @@ async def usage(
     )
     rows = UsageRows(services.store)
     found, total = await rows.sums(by, wanted, who, page.limit, page.offset)
-    items = [UsageSumOut.of(one, of=one.of) for one in found]
+    items = [UsageSumOut.of(one) for one in found]
     return UsageOut.model_validate({"by": by, **page.answer(items, total)})
