@@ -16,7 +16,7 @@ from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import service_account_tokens
 
-MAX_ACCOUNTS = 500
+MAX_ACCOUNTS = 200
 """How many there may be, those that were revoked among them."""
 
 _C = service_account_tokens.c

@@ -209,3 +209,17 @@ def test_policies_see_a_service_with_its_roles(
         assert re.fullmatch(r"[0-9a-f]{64}", digest)
     finally:
         daemon.close()
+
+
+def test_there_are_only_so_many_those_revoked_among_them(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "h")
+    daemon.start()
+    try:
+        for number in range(200):
+            daemon.post("/service-accounts", {"name": f"n{number}"})
+        daemon.ask("DELETE", "/service-accounts/n0")
+        refused = daemon.error("POST", "/service-accounts", {"name": "one-more"})
+        assert (refused["status"], refused["code"]) == (409, "too_many_service_accounts")
+        assert len(daemon.get("/service-accounts")["items"]) == 200
+    finally:
+        daemon.close()
