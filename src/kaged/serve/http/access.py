@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
-from kaged.kernel.identity import Actor, VouchedBy
+from kaged.kernel.identity import Actor, People, PersonFacts, VouchedBy
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
 
@@ -62,6 +62,7 @@ class AccessRules:
     hosts: frozenset[str] = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IpNetwork, ...] = ()
+    people: People = field(default_factory=People)
 
 
 def access_rules(state: DaemonState) -> AccessRules:
@@ -287,16 +288,14 @@ def _person(
     thread_id = access_request.single(THREAD_ID_HEADER) or None
     if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
         raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
-    return Actor(
-        named,
-        vouched_by,
-        chat_type,
-        chat_id,
-        by_front_end=True,
+    grant = rules.people.grant_of(named)
+    return replace(
+        Actor.person(PersonFacts(named), grant, vouched_by, request_id),
+        chat_type=chat_type,
+        chat_id=chat_id,
         thread_id=thread_id,
         source_username=_source_name(access_request, USERNAME_HEADER),
         source_display_name=_source_name(access_request, DISPLAY_NAME_HEADER),
-        request_id=request_id,
     )
 
 
