@@ -317,6 +317,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             *await examine(core.places, environ, live=live, probe=cage_check.rows),
             mcp.row(),
             skills.row(),
+            await core.services.sign_in.check(),
             *accounts.checks(),
         ]
 

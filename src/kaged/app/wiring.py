@@ -32,6 +32,7 @@ from kaged.serve.http.credentials import CookieSessions, LaunchTokens
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.services import ReadinessGate
+from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
 
 
@@ -154,11 +155,16 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     async def verify() -> VerifyReport:
         return await store.audit.verify(key, head_file)
 
+    sign_in = SignIn(
+        settings=lambda: state.settings, store=store, clock=clock, base_url=lambda: state.url
+    )
+    tasks.start(sign_in.look(), "sign-in provider")
     services = HttpServices(
         clock=clock,
         ids=ids,
         rules=lambda: access_rules(state),
         credentials=credentials,
+        sign_in=sign_in,
         launch=LaunchTokens(clock),
         hub=hub,
         metrics=_metrics(audit, hub),

@@ -13,11 +13,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import KagedError
 from kaged.kernel.identity import VouchedBy
-from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
+from kaged.serve.http.access import (
+    AccessRequest,
+    AccessRules,
+    Credentials,
+    presented_sign_in,
+    require_actor,
+)
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.person_access import WEBSOCKET, require_for_person
+from kaged.serve.signin.admission import SignedIn
+from kaged.serve.signin.sign_in import SignIn
 
 _log = structlog.get_logger("kaged.http")
 
@@ -45,12 +53,14 @@ class AccessMiddleware:
         *,
         rules: Callable[[], AccessRules],
         credentials: Credentials,
+        sign_in: SignIn,
         metrics: Metrics,
         audit: AuditLog,
     ) -> None:
         self._app = app
         self._rules = rules
         self._credentials = credentials
+        self._sign_in = sign_in
         self._metrics = metrics
         self._audit = audit
 
@@ -69,13 +79,16 @@ class AccessMiddleware:
             websocket=scope["type"] == "websocket",
             request_id=state["request_id"],
         )
+        rules = self._rules()
         try:
-            state["actor"] = require_actor(self._rules(), self._credentials, access_request)
+            signed_in = await self._signed_in(rules, access_request)
+            state["actor"] = require_actor(rules, self._credentials, access_request, signed_in)
             method = WEBSOCKET if access_request.websocket else access_request.method
             require_for_person(state["actor"], method, access_request.path)
         except KagedError as error:
             self._note_refusal(error, access_request, state["request_id"])
-            await error_response(error, state["request_id"])(scope, receive, send)
+            answer = error_response(error, state["request_id"], rules.resource_metadata)
+            await answer(scope, receive, send)
             return
         if (
             access_request.connection is not None
@@ -84,6 +97,17 @@ class AccessMiddleware:
             access_request.connection.vouch()
         state["access_request"] = access_request
         await self._app(scope, receive, send)
+
+    async def _signed_in(
+        self, rules: AccessRules, access_request: AccessRequest
+    ) -> SignedIn | None:
+        """Return whose sign-in a request shows; None when it shows none, or one that is over."""
+        presented = presented_sign_in(rules, self._credentials, access_request)
+        if presented is None:
+            return None
+        if presented.via is VouchedBy.ACCESS_TOKEN:
+            return await self._sign_in.by_token(presented.value)
+        return await self._sign_in.by_cookie(presented.value, presented.host)
 
     def _note_refusal(
         self, error: KagedError, access_request: AccessRequest, request_id: str

@@ -17,6 +17,7 @@ from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
+from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class HttpServices:
     ids: Ids
     rules: Callable[[], AccessRules]
     credentials: Credentials
+    sign_in: SignIn
     launch: LaunchTokens
     hub: EventHub
     metrics: Metrics
