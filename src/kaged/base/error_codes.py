@@ -33,8 +33,10 @@ EDGE: _Rows = {
         "The request is not what the route or protocol takes; see `problems`.",
     ),
     "launch_token_invalid": (403, "The launch token is unknown, used or expired."),
+    "logins_invalid": (500, "The file that `kaged login` keeps cannot be trusted or read."),
     "method_not_allowed": (405, "The path exists, but not for this HTTP method."),
     "not_found": (404, "There is nothing at that path."),
+    "not_signed_in": (401, "Nobody has run `kaged login` for this daemon, or it has ended."),
     "not_yours": (403, "It may be seen, but only the person whose it is may do this with it."),
     "operator_only": (403, "A person whom a front end names asked for what is the operator's."),
     "origin_not_allowed": (403, "A web page of another origin tried to use the daemon."),
@@ -51,6 +53,7 @@ EDGE: _Rows = {
     "too_many_connections": (503, "As many connections as there may be are open."),
     "too_many_subscribers": (503, "The event stream serves only so many clients at a time."),
     "unauthenticated": (401, "No credential, or one that is not valid (any more)."),
+    "url_invalid": (400, "A URL is not https, or has parts that it may not have."),
     "unexpected_message": (400, "The client spoke on a stream that only the daemon speaks on."),
 }
 _DAEMON: _Rows = {

@@ -9,10 +9,11 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urljoin, urlsplit
+from typing import Any, Self
+from urllib.parse import parse_qs, quote, urljoin, urlsplit
 
 import httpx
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
@@ -164,8 +165,6 @@ class OpenIdServer:
     def agent_tokens(self, user: str, resource: str) -> dict[str, Any]:
         """Return everything that the program got."""
         verifier = "v" * 64
-        # S256 of that verifier
-        challenge = _s256(verifier)
         query = {
             "client_id": AGENT_CLIENT,
             "response_type": "code",
@@ -173,7 +172,7 @@ class OpenIdServer:
             "scope": "openid profile offline_access",
             "prompt": "consent",
             "resource": resource,
-            "code_challenge": challenge,
+            "code_challenge": create_s256_code_challenge(verifier),
             "code_challenge_method": "S256",
         }
         url = str(httpx.URL(f"{self.url}/auth", params=query))
@@ -200,7 +199,7 @@ class OpenIdServer:
         got = httpx.post(
             f"{self.url}/token",
             data={"grant_type": "client_credentials", "resource": resource, "scope": "use"},
-            auth=(ROBOT, CLIENT_SECRET.replace("%", "%25")),
+            auth=(ROBOT, quote(CLIENT_SECRET, safe="")),
             timeout=PATIENCE_S,
         )
         assert got.is_success, got.text
@@ -216,7 +215,7 @@ class Browser:
         self.daemon = httpx.Client(timeout=PATIENCE_S, trust_env=False)
         self._elsewhere = httpx.Client(timeout=PATIENCE_S, trust_env=False)
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -284,9 +283,9 @@ class Browser:
             form = _form(got.text)
             if form is None:
                 return got.text
-            if not agrees and ("abort" in got.text) and "user_code" in got.text:
-                form["abort"] = "yes"
             target = urljoin(str(got.url), form.pop("action"))
+            if not agrees:
+                return self._elsewhere.post(target, data={**form, "abort": "yes"}).text
             filled = {**form, "login": user, "password": "any"}
             got = self._elsewhere.post(target, data=filled, follow_redirects=True)
         raise AssertionError(f"too many pages: {got.text}")
@@ -321,12 +320,6 @@ def unsigned(header: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
 
 def _b64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _s256(verifier: str) -> str:
-    import hashlib
-
-    return _b64(hashlib.sha256(verifier.encode()).digest())
 
 
 def _form(page: str) -> dict[str, str] | None:

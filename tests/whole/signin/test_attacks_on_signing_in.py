@@ -21,7 +21,11 @@ OUT = (401, "unauthenticated")
 @pytest.fixture
 def lying(provider: OpenIdServer) -> Iterator[Callable[..., None]]:
     """Yield who makes the provider's ID tokens wrong until the end of the test."""
-    yield lambda **lie: provider.change(lie=lie)
+
+    def lie(**changes: Any) -> None:
+        provider.change(lie=changes)
+
+    yield lie
     provider.change(lie=None)
 
 
