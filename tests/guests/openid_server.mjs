@@ -36,7 +36,7 @@ function load(url) {
     clients: settings.clients,
     jwks: { keys: settings.keys },
     scopes: ["openid", "profile", "offline_access"],
-    claims: { openid: ["sub", "groups", "email", "email_verified"], profile: ["name"] },
+    claims: { openid: ["sub", "groups", "email", "email_verified", "realm"], profile: ["name"] },
     conformIdTokenClaims: false,
     cookies: { keys: ["tests"] },
     // Its own fetch refuses loopback, where the daemon of a test is.

@@ -33,10 +33,8 @@ EDGE: _Rows = {
         "The request is not what the route or protocol takes; see `problems`.",
     ),
     "launch_token_invalid": (403, "The launch token is unknown, used or expired."),
-    "logins_invalid": (500, "The file that `kaged login` keeps cannot be trusted or read."),
     "method_not_allowed": (405, "The path exists, but not for this HTTP method."),
     "not_found": (404, "There is nothing at that path."),
-    "not_signed_in": (401, "Nobody has run `kaged login` for this daemon, or it has ended."),
     "not_yours": (403, "It may be seen, but only the person whose it is may do this with it."),
     "operator_only": (403, "A person whom a front end names asked for what is the operator's."),
     "origin_not_allowed": (403, "A web page of another origin tried to use the daemon."),
@@ -53,7 +51,6 @@ EDGE: _Rows = {
     "too_many_connections": (503, "As many connections as there may be are open."),
     "too_many_subscribers": (503, "The event stream serves only so many clients at a time."),
     "unauthenticated": (401, "No credential, or one that is not valid (any more)."),
-    "url_invalid": (400, "A URL is not https, or has parts that it may not have."),
     "unexpected_message": (400, "The client spoke on a stream that only the daemon speaks on."),
 }
 _DAEMON: _Rows = {
@@ -75,20 +72,23 @@ _DAEMON: _Rows = {
     "home_unusable": (500, "The home folder cannot be made, read or written."),
     "location_unsafe": (500, "A directory cannot be trusted with the operator's files."),
     "locations_unknown": (500, "It cannot be said where the files belong."),
+    "logins_invalid": (500, "The file that `kaged login` keeps cannot be trusted or read."),
+    "not_signed_in": (401, "Nobody has run `kaged login` for this daemon, or it has ended."),
     "project_ambiguous": (409, "Several loaded projects go by that name."),
     "project_ask_changed": (409, "The project asks for something else by now; nothing was agreed."),
     "project_init_refused": (409, "The files cannot be put there."),
     "project_not_agreed": (409, "The operator did not agree to what a project asks for."),
     "project_not_found": (404, "No loaded project has that id or name."),
-    "restore_not_empty": (409, "Files of a backup are in the home already; nothing was changed."),
     "project_opening": (
         503,
         "What guards the project is not loaded; `data.missing` names it. Nothing was done.",
     ),
     "project_path_invalid": (422, "The text names no place inside the project."),
     "project_root_invalid": (422, "The path is not there, or cannot be a project's root."),
+    "restore_not_empty": (409, "Files of a backup are in the home already; nothing was changed."),
     "schema_not_found": (404, "There is no schema of that name."),
     "too_many_projects": (409, "The daemon holds as many projects as it can."),
+    "url_invalid": (400, "A URL is not https, or has parts that it may not have."),
 }
 _STORE: _Rows = {
     "audit_chain_moved": (503, "The rows do not continue the stored chain."),

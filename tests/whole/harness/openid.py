@@ -32,8 +32,13 @@ MAX_PAGES = 25
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 LOCAL = f"[secrets]\nsign-in = {json.dumps(CLIENT_SECRET)}\n"
 PEOPLE: dict[str, dict[str, Any]] = {
-    "ann": {"groups": ["staff", "kitchen"]},
-    "bob": {"groups": ["staff"]},
+    "ann": {
+        "groups": ["staff", "kitchen"],
+        "email": "ann@example.org",
+        "email_verified": True,
+        "realm": {"roles": ["chef"]},
+    },
+    "bob": {"groups": ["staff"], "email": "bob@example.org", "email_verified": False},
     "olga": {"groups": ["ops"]},
     "eve": {"groups": ["strangers"]},
     "operator": {"groups": ["staff"]},

@@ -126,7 +126,7 @@ def test_a_person_signs_in_works_and_signs_out(
     again = ann.run("project", "list", code=4)
     assert f"You are not signed in to {ann.url}." in again.err
     assert f"kaged login {ann.url}" in again.err
-    assert ann.run("logout", code=4).err.startswith("error")
+    assert "[not_signed_in]" in ann.run("logout", code=4).err
 
 
 def test_a_sign_in_that_has_ended_says_what_to_do(
@@ -139,7 +139,9 @@ def test_a_sign_in_that_has_ended_says_what_to_do(
     bob.keep(expires_at_ms=0, refresh_token=None)
     assert f"kaged login {bob.url}" in bob.run("project", "list", code=4).err
     bob.file.chmod(0o644)
-    assert "logins.json can be read or changed by others" in bob.run("project", "list", code=6).err
+    told = bob.run("project", "list", code=6)
+    assert "logins.json can be read or changed by others" in told.err
+    assert "[logins_invalid]" in told.err
 
 
 def test_whoever_does_not_agree_is_not_signed_in(
