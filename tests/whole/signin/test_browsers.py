@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
 
 from whole.harness.daemon import PATIENCE_S, Daemon, wait_for
 from whole.harness.model import ModelServer, say
@@ -132,6 +136,33 @@ def test_the_provider_ends_the_sessions_of_one_person_everywhere(
     assert bob.get("/auth/whoami")["operator_id"] == "bob"
     said = daemon.audit("access.signed_out")[-1]["data"]
     assert (said["reason"], said["sessions"]) == ("provider", 1)
+
+
+def _read_on(stream: ClientConnection) -> None:
+    while True:
+        stream.recv(PATIENCE_S)
+
+
+def test_a_stream_ends_with_the_session_that_opened_it(
+    daemon: Daemon, person: Callable[[str], Browser]
+) -> None:
+    ann, bob = person("ann"), person("bob")
+
+    def listen(who: Browser) -> ClientConnection:
+        cookies = "; ".join(f"{name}={value}" for name, value in who.daemon.cookies.items())
+        headers = {"Cookie": cookies, "Origin": who.url}
+        where = who.url.replace("http", "ws", 1) + "/api/v1/events"
+        return connect(where, additional_headers=headers, proxy=None)
+
+    with listen(ann) as hers, listen(bob) as his:
+        assert json.loads(hers.recv(PATIENCE_S))["type"] == "hello"
+        assert json.loads(his.recv(PATIENCE_S))["type"] == "hello"
+        assert ann.ask("POST", "/api/v1/auth/logout").status_code == 303
+        with pytest.raises(ConnectionClosed) as closed:
+            _read_on(hers)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+        assert his.ping().wait(PATIENCE_S)
 
 
 def test_whoever_does_not_agree_is_not_signed_in(browser: Callable[[], Browser]) -> None:

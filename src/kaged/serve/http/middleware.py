@@ -25,6 +25,7 @@ from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_respo
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.person_access import WEBSOCKET, require_for_person
 from kaged.serve.signin.admission import SignedIn
+from kaged.serve.signin.errors import SignInUnavailable
 from kaged.serve.signin.sign_in import SignIn
 
 _log = structlog.get_logger("kaged.http")
@@ -38,6 +39,9 @@ _CALL = re.compile(r"/api/v1/projects/[^/]+/tools/call")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 SHOWN_CHARS = 200
+STREAM_CHECK_S = 15.0
+"""How often a stream of somebody who signed in is looked at: tokens expire without a word."""
+POLICY_VIOLATION = 1008
 
 
 class AccessMiddleware:
@@ -96,7 +100,52 @@ class AccessMiddleware:
         ):
             access_request.connection.vouch()
         state["access_request"] = access_request
-        await self._app(scope, receive, send)
+        if signed_in is not None and _is_stream(access_request):
+            await self._while_signed_in(signed_in, access_request, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _while_signed_in(
+        self,
+        signed_in: SignedIn,
+        access_request: AccessRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a stream as long as what let it in would let it in again."""
+        failure: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(self._until_signed_out(signed_in, access_request))
+                try:
+                    await self._app(scope, receive, send)
+                except Exception as error:  # noqa: BLE001 - raised again below, outside the group
+                    failure = error
+                finally:
+                    watch.cancel()
+        except* _SignedOut:
+            _log.info("stream.signed_out", path=access_request.path[:SHOWN_CHARS])
+            if access_request.websocket:
+                await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        if failure is not None:
+            raise failure
+
+    async def _until_signed_out(self, signed_in: SignedIn, access_request: AccessRequest) -> None:
+        """Return never; raises _SignedOut when the person is signed out, or is another now."""
+        while True:
+            ending = self._sign_in.next_ending
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STREAM_CHECK_S):
+                    await ending.wait()
+            try:
+                now = await self._signed_in(self._rules(), access_request)
+            except SignInUnavailable:
+                continue  # the provider is down: who is in stays in
+            except KagedError:
+                now = None
+            if now != signed_in:
+                raise _SignedOut
 
     async def _signed_in(
         self, rules: AccessRules, access_request: AccessRequest
@@ -134,6 +183,16 @@ class AccessMiddleware:
             if self._audit.post_or_count(event):
                 path = access_request.path[:SHOWN_CHARS]
                 _log.warning("request.refused", code=error.code, path=path)
+
+
+def _is_stream(access_request: AccessRequest) -> bool:
+    """Return whether an answer goes on for as long as the client listens."""
+    mcp = access_request.method == "GET" and access_request.path.endswith("/mcp")
+    return access_request.websocket or mcp
+
+
+class _SignedOut(Exception):
+    """Whoever listens is not signed in any more."""
 
 
 class _HungUp(Exception):

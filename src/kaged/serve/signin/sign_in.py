@@ -6,6 +6,7 @@ the same rule and with the configuration of this moment.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections import OrderedDict
@@ -90,6 +91,7 @@ class SignIn:
         self._sealer = FlowSealer(clock)
         self._known: _Client | None = None
         self._logouts: OrderedDict[str, None] = OrderedDict()
+        self._ending = asyncio.Event()
 
     # -- what is configured --------------------------------------------------------------------
 
@@ -247,11 +249,24 @@ class SignIn:
 
     async def close(self, value: str) -> bool:
         """End one browser's session; return whether there was one."""
-        return await self._store.sign_ins.delete(_digest(value))
+        ended = await self._store.sign_ins.delete(_digest(value))
+        self._tell_ended()
+        return ended
 
     async def close_all(self) -> int:
         """End every browser's session; return how many."""
-        return await self._store.sign_ins.delete_all()
+        ended = await self._store.sign_ins.delete_all()
+        self._tell_ended()
+        return ended
+
+    @property
+    def next_ending(self) -> asyncio.Event:
+        """Set when somebody's session ends: whoever serves a stream of one looks again."""
+        return self._ending
+
+    def _tell_ended(self) -> None:
+        self._ending.set()
+        self._ending = asyncio.Event()
 
     async def logout_url(self) -> str | None:
         """Return where a browser ends its session at the provider; None when nowhere."""
@@ -280,9 +295,11 @@ class SignIn:
         self._logouts[order.token_id] = None
         if len(self._logouts) > MAX_LOGOUTS:
             self._logouts.popitem(last=False)
-        return await self._store.sign_ins.delete_of(
+        ended = await self._store.sign_ins.delete_of(
             client.section.issuer, subject=order.subject, provider_session=order.provider_session
         )
+        self._tell_ended()
+        return ended
 
     # -- programs ------------------------------------------------------------------------------
 
