@@ -46,7 +46,8 @@ def test_the_operators_id_is_for_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, "", 7, ["ann"], "a b", "x" * 129, "ann\n", "*", "../etc", {"a": 1}, True]
+    "value",
+    [None, "", 7, ["ann"], "a b", "x" * 129, "ann\n", "*", "../etc", {"a": 1}, True, "service:ci"],
 )
 def test_an_id_that_is_none_lets_nobody_in(value: Any) -> None:
     with raises_code("sign_in_not_allowed"):
