@@ -161,7 +161,8 @@ class OpenIdServer:
         """Return a token with these claims, by a key of the provider's unless another is given."""
         own = key or self.settings["keys"][0]
         head = {"alg": "RS256", "kid": own["kid"], "typ": "at+jwt", **(header or {})}
-        return jwt.encode(head, dict(claims), RSAKey.import_key(own))
+        said = {name: value for name, value in head.items() if value is not None}
+        return jwt.encode(said, dict(claims), RSAKey.import_key(own), default_type=None)
 
     def access_token(self, user: str, resource: str) -> str:
         """Let a person sign in to a program that then gets a token for `resource`."""

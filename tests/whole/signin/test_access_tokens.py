@@ -120,6 +120,7 @@ def test_tokens_that_are_not_for_this_daemon_are_refused(
         "of a program": provider.robot_token(daemon.url),
         "an ID token": str(provider.agent_tokens("ann", daemon.url)["id_token"]),
         "an ID token with our audience": provider.signed(claims, {"typ": "JWT"}),
+        "of no kind": provider.signed(claims, {"typ": None}),
         "of another issuer": provider.signed(but(iss="https://evil.example")),
         "expired": provider.signed(but(exp=1_700_000_001)),
         "without an end": provider.signed(but("exp")),
