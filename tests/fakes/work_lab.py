@@ -15,6 +15,7 @@ from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, JsonValue, ManualClock, Tasks
 from kaged.config.workflows import InputType, Invoker, Workflow, WorkflowInput
 from kaged.inbox import Inbox
+from kaged.kernel.identity import Actor
 from kaged.store import Store
 from kaged.store.run_rows import RunRecord
 from kaged.toolbox.project import (
@@ -80,7 +81,9 @@ class GatedRunner:
         self.fails_with: Exception | None = None
         self.waiting: set[str] = set()
 
-    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+    async def run(
+        self, run: RunRecord, workflow: Workflow, identity: Actor | None = None
+    ) -> JsonValue:
         assert workflow is WORKFLOWS[run.workflow_name]
         self.started.append(run)
         self.begun.set()

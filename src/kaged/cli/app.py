@@ -14,15 +14,15 @@ from kaged.cli.context import URL_VARIABLE
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
-    "run", "chat", "answer", "status", "doctor", "backup", "restore", "schema", "completion", "man",
-    "login", "logout",
+    "run", "chat", "answer", "status", "usage", "doctor", "backup", "restore", "schema",
+    "completion", "man", "login", "logout",
 )  # fmt: skip
 """Commands of the first level."""
 
 _GROUPS: Final = (
     "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
-    "lua", "model", "mcp", "plugin", "skill", "account", "capability", "bridge", "audit", "cage",
-    "pipeline",
+    "lua", "model", "mcp", "plugin", "skill", "account", "service-account", "capability", "bridge",
+    "audit", "cage", "pipeline",
 )  # fmt: skip
 """Groups of commands."""
 
@@ -32,6 +32,7 @@ _ELSEWHERE: Final = {
     "completion": ("man", "completions"),
     "logout": ("login", "logouts"),
     "restore": ("backup", "restores"),
+    "service-account": ("service_account", "app"),
 }
 """Module and name of what is not `app` in the module of its own name."""
 

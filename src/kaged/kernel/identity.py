@@ -17,6 +17,17 @@ PRIVATE_CHAT: Final = "private"
 UNKNOWN_PERSON: Final = "operator"
 """Who somebody is on record whom nobody authenticated."""
 
+PERSON_ID: Final = r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}"
+"""The pattern of a person's id: addresses, names, and ids of Matrix (`@ann:example.org`)."""
+
+SERVICE_PREFIX: Final = "service:"
+"""How the ids of service accounts begin, and those of nobody else."""
+
+MAX_GROUPS: Final = 64
+"""How many roles, and how many teams, a source may name."""
+
+MAX_GROUP_CHARS: Final = 128
+
 
 class VouchedBy(StrEnum):
     """What vouched for an actor."""
@@ -28,8 +39,15 @@ class VouchedBy(StrEnum):
     """A browser whose user signed in at the provider of OpenID Connect."""
     ACCESS_TOKEN = "access_token"  # noqa: S105 - the name of a kind, not a secret
     """A token that the provider gave to a program of that person."""
+    SERVICE_ACCOUNT = "service_account"
     INSECURE = "insecure"
     OPEN = "open"
+
+
+def is_group_name(text: str) -> bool:
+    """Return whether a text can name a role or a team: printable, without commas, not too long."""
+    bare = text.strip() == text
+    return 0 < len(text) <= MAX_GROUP_CHARS and bare and text.isprintable() and "," not in text
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,11 +263,7 @@ class StoreReader:
         manifest = loaded.value
         old_version, old = self.agreed(manifest.name)
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
-        local, _ = self._local()
-        try:
-            settings = local.plugin(_package(manifest, local), manifest.name)
-        except ConfigFileInvalid:
-            settings = PluginSettings()
+        settings = self._settings_or_none(manifest)
         return install_prompt(
             manifest,
             read_tree(directory).digest,
@@ -279,6 +275,14 @@ class StoreReader:
             given=tuple(sorted(settings.values.reveal())),
             problems=loaded.warnings,
         )
+
+    def _settings_or_none(self, manifest: Manifest) -> PluginSettings:
+        """Return what the operator gives a plugin; nothing where that cannot be read."""
+        local, _ = self._local()
+        try:
+            return local.plugin(_package(manifest, local), manifest.name)
+        except ConfigFileInvalid:
+            return PluginSettings()
 
     def sections_of(self, name: str) -> tuple[str, ...]:
         """Return the sections of local.toml that an installed plugin is given, by their names."""
@@ -316,6 +320,7 @@ class StoreReader:
             source=str(directory),
             old_version=version or "",
             old=old,
+            grants=self._settings_or_none(loaded.value).grants,
             problems=loaded.warnings,
         )
 

@@ -28,7 +28,7 @@ from kaged.pipeline import (
     parse_document,
 )
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, user_subject
+from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, subject_of
 from kaged.pipeline.payloads.messages import Message, Role, TextContent
 from requirements import requirement
 from unit.pipeline.lab import Lab, entry
@@ -39,7 +39,7 @@ ORIGIN = CallOrigin(
     request_id="req-1",
     at_ms=1_767_225_605_000,
     environment="production",
-    subject=user_subject("alice").model_copy(
+    subject=subject_of(None, "alice").model_copy(
         update={
             "roles": frozenset({"admin"}),
             "teams": frozenset({"payroll"}),

@@ -32,6 +32,16 @@ def edit(daemon: Daemon, old: str, new: str) -> None:
     daemon.write("local.toml", text.replace(old, new, 1))
 
 
+def started_anew(one: PluginFolder, before: int) -> None:
+    """Wait until another process than that of `before` runs."""
+
+    def looked() -> bool:
+        now = one.state()
+        return now["state"] == "running" and now["pid"] not in {before, None}
+
+    wait_for(looked)
+
+
 def granted(one: PluginFolder) -> bool:
     """Return whether the running process was started with the grant."""
     inside = "KAGED_CONFIG_ROOT" in one.call()["env"]
@@ -61,7 +71,7 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
     pid = one.state()["pid"]
     edit(daemon, head + line, head)
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: one.state()["state"] == "running" and one.state()["pid"] != pid)
+    started_anew(one, pid)
     assert not granted(one)
 
     # By SIGHUP, in both directions; plugins that nothing changed for go on as they are.
@@ -69,12 +79,21 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
         pid = one.state()["pid"]
         edit(daemon, before, after)
         os.kill(daemon.pid, signal.SIGHUP)
-        wait_for(lambda pid=pid: one.state()["pid"] not in {pid, None})
-        wait_for(lambda: one.state()["state"] == "running")
+        started_anew(one, pid)
         assert granted(one) is wanted
     assert other.state()["pid"] == untouched
     said = [row for row in daemon.log().splitlines() if "plugin.operator_changed" in row]
     assert [GRANT in row and "writer" in row for row in said] == [True, True]
+
+    # Approving changed files shows what the operator has added beside what the plugin asks for.
+    edit(daemon, head, head + line)
+    with (daemon.home / "plugins" / "writer" / "main.py").open("a", encoding="utf-8") as program:
+        program.write("# changed\n")
+    shown = daemon.get("/plugins/writer/renewal")["capabilities"]
+    assert [one["text"] for one in shown if one["operator_added"]] == [GRANT]
+    daemon.cli("plugin", "renew", "writer", "--yes")
+    edit(daemon, head + line, head)
+    wait_for(lambda: one.state()["state"] == "running")
 
     # What cannot be read grants nothing, and stops nothing that runs.
     pid = one.state()["pid"]

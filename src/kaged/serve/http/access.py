@@ -20,19 +20,24 @@ from urllib.parse import unquote, urlsplit
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
+from kaged.config.people_section import FrontEndSection
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
 from kaged.kernel.identity import (
     OWN_PROVIDER,
+    PERSON_ID,
     PRIVATE_CHAT,
+    SERVICE_PREFIX,
     Actor,
     People,
-    PersonFacts,
     VouchedBy,
 )
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
-from kaged.serve.signin.admission import PERSON_ID, SignedIn
+from kaged.serve.http.front_end import facts_of
+from kaged.serve.http.service_accounts import PREFIX as SERVICE_TOKEN_PREFIX
+from kaged.serve.http.service_accounts import ServiceAccounts
+from kaged.serve.signin.admission import SignedIn
 from kaged.serve.signin.sign_in import CALLBACK_PATH, RESOURCE_METADATA_PATH
 
 COOKIE_NAME = "kaged_session"
@@ -68,6 +73,7 @@ _OPEN_TO_ALL = frozenset(
     }
 )
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
+_USER_ID = re.compile(PERSON_ID)
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -86,6 +92,7 @@ class AccessRules:
     hosts: frozenset[str] = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IpNetwork, ...] = ()
+    front_end: FrontEndSection = field(default_factory=FrontEndSection)
     people: People = field(default_factory=People)
     signs_in: bool = False
     public_url: str | None = None
@@ -123,6 +130,8 @@ def access_rules(state: DaemonState) -> AccessRules:
         trusted_proxies=auth.trusted_proxies,
         signs_in=auth.oidc is not None,
         public_url=public,
+        front_end=auth.front_end,
+        people=state.people,
     )
 
 
@@ -132,6 +141,7 @@ class Credentials:
 
     token: TokenFile
     cookies: CookieSessions
+    service_accounts: ServiceAccounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +211,8 @@ def presented_sign_in(
         token = _bearer_of(authorization)
         if token is None or credentials.token.matches(token):
             return None
+        if token.startswith(SERVICE_TOKEN_PREFIX):
+            return None  # a service account's, which `require_actor` knows
         return PresentedSignIn(VouchedBy.ACCESS_TOKEN, token, host)
     cookie = cookie_of(access_request, rules.cookie_name())
     if cookie is None or credentials.cookies.valid(cookie):
@@ -217,8 +229,8 @@ def require_actor(
     """Let a request in and return who acts; `signed_in` is whose sign-in it has shown.
 
     Raises:
-        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`;
-            it may not come in.
+        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`,
+            `token_expired`, `token_revoked`; it may not come in.
     """
     connection = access_request.connection
     if connection is None:
@@ -229,6 +241,9 @@ def require_actor(
     origin = _require_origin(rules, access_request, host)
     if _is_open_to_all(access_request):
         return Actor.operator(None, VouchedBy.OPEN, access_request.request_id)
+    account = _service_account(credentials, access_request)
+    if account is not None:
+        return account
     via = _require_credential(rules, credentials, access_request, signed_in)
     if via not in (VouchedBy.BEARER, VouchedBy.ACCESS_TOKEN):
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
@@ -320,6 +335,15 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
     return origin
 
 
+def _service_account(credentials: Credentials, access_request: AccessRequest) -> Actor | None:
+    """Return the service account whose token came along. What else it says names nobody."""
+    authorization = access_request.single(b"authorization") or ""
+    token = _bearer_of(authorization) or ""
+    if credentials.service_accounts is None or not token.startswith(SERVICE_TOKEN_PREFIX):
+        return None
+    return credentials.service_accounts.actor(token, access_request.request_id)
+
+
 def _require_credential(
     rules: AccessRules,
     credentials: Credentials,
@@ -405,11 +429,12 @@ def _person(
     named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
         return Actor.operator(rules.operator_id, vouched_by, request_id)
-    if PERSON_ID.fullmatch(named) is None:
+    if _USER_ID.fullmatch(named) is None or named.startswith(SERVICE_PREFIX):
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
-            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most).",
+            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
+            f"name of a service account ({SERVICE_PREFIX}…).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
@@ -420,9 +445,9 @@ def _person(
     thread_id = access_request.single(THREAD_ID_HEADER) or None
     if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
         raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
-    grant = rules.people.grant_of(named)
+    facts = facts_of(named, rules.front_end, access_request.single)
     return replace(
-        Actor.person(PersonFacts(named), grant, vouched_by, request_id),
+        Actor.person(facts, rules.people.grant_of(named), vouched_by, request_id),
         chat_type=chat_type,
         chat_id=chat_id,
         thread_id=thread_id,

@@ -13,13 +13,10 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.oidc import OidcSection
-from kaged.kernel.identity import PersonFacts
+from kaged.kernel.identity import PERSON_ID, SERVICE_PREFIX, PersonFacts
 from kaged.serve.signin.errors import SignInNotAllowed
 
-# Addresses, names, and ids of Matrix: `@ann:example.org`.
-PERSON_ID: Final = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}")
-SERVICE_PREFIX: Final = "service:"
-"""How ids of programs with accounts of their own begin; a provider names people only."""
+_PERSON_ID: Final = re.compile(PERSON_ID)
 MAX_GROUPS: Final = 1000
 MAX_GROUP_CHARS: Final = 256
 MAX_CLAIM_CHARS: Final = 256
@@ -85,7 +82,7 @@ def kept_claims(section: OidcSection, claims: Mapping[str, JsonValue]) -> JsonOb
 
 def _person_id(section: OidcSection, claims: Mapping[str, JsonValue]) -> str:
     value = claims.get(section.person_claim)
-    usable = isinstance(value, str) and PERSON_ID.fullmatch(value) is not None
+    usable = isinstance(value, str) and _PERSON_ID.fullmatch(value) is not None
     if not isinstance(value, str) or not usable or value.startswith(SERVICE_PREFIX):
         raise SignInNotAllowed(
             f"The claim {section.person_claim} is no usable id of a person.",
