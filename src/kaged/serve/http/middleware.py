@@ -135,18 +135,18 @@ class AccessMiddleware:
     async def _until_signed_out(self, signed_in: SignedIn, access_request: AccessRequest) -> None:
         """Return never; raises _SignedOut when the person is signed out, or is another now."""
         while True:
-            ending = self._sign_in.next_ending
-            with suppress(TimeoutError):
-                async with asyncio.timeout(STREAM_CHECK_S):
-                    await ending.wait()
+            ending = self._sign_in.next_ending  # before the look: none in between is missed
             try:
                 now = await self._signed_in(self._rules(), access_request)
             except SignInUnavailable:
-                continue  # the provider is down: who is in stays in
+                now = signed_in  # the provider is down: who is in stays in
             except KagedError:
                 now = None
             if now != signed_in:
                 raise _SignedOut
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STREAM_CHECK_S):
+                    await ending.wait()
 
     async def _signed_in(
         self, rules: AccessRules, access_request: AccessRequest
