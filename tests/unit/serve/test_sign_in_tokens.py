@@ -76,14 +76,14 @@ async def test_clocks_may_differ_by_a_minute_and_no_more(
         {"nbf": now_s + LEEWAY_S},
         {"iat": now_s + LEEWAY_S},
     ):
-        assert (await verifier.access_token(_token(clock, **changes), [URL]))["sub"] == "ann"
+        assert (await verifier.access_token(_token(clock, KEY, **changes), [URL]))["sub"] == "ann"
     for changes in (
         {"exp": now_s - LEEWAY_S},
         {"nbf": now_s + LEEWAY_S + 1},
         {"iat": now_s + LEEWAY_S + 1},
     ):
         with pytest.raises(SignInRefused):
-            await verifier.access_token(_token(clock, **changes), [URL])
+            await verifier.access_token(_token(clock, KEY, **changes), [URL])
 
 
 async def test_a_token_ends_as_the_clock_moves(verifier: TokenVerifier, clock: ManualClock) -> None:
