@@ -33,6 +33,7 @@ from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.http.services import ReadinessGate
+from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
 from kaged.store.service_account_rows import ServiceAccountRows
 
@@ -158,12 +159,17 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     async def verify() -> VerifyReport:
         return await store.audit.verify(key, head_file)
 
+    sign_in = SignIn(
+        settings=lambda: state.settings, store=store, clock=clock, base_url=lambda: state.url
+    )
+    tasks.start(sign_in.look(), "sign-in provider")
     services = HttpServices(
         clock=clock,
         ids=ids,
         rules=lambda: access_rules(state),
         credentials=credentials,
         service_accounts=service_accounts,
+        sign_in=sign_in,
         launch=LaunchTokens(clock),
         hub=hub,
         metrics=_metrics(audit, hub),

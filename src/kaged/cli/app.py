@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from kaged import __version__
+from kaged.cli.context import URL_VARIABLE
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
     "run", "chat", "answer", "status", "usage", "doctor", "backup", "restore", "schema",
-    "completion", "man",
+    "completion", "man", "login", "logout",
 )  # fmt: skip
 """Commands of the first level."""
 
@@ -28,6 +30,7 @@ _ELSEWHERE: Final = {
     "account": ("account", "accounts"),
     "capability": ("account", "capabilities"),
     "completion": ("man", "completions"),
+    "logout": ("login", "logouts"),
     "restore": ("backup", "restores"),
     "service-account": ("service_account", "app"),
 }
@@ -60,8 +63,16 @@ def build(only: str | None = None) -> typer.Typer:
                 "--version", "-V", help="Print the version.", callback=_print_version, is_eager=True
             ),
         ] = False,
+        url: Annotated[
+            str | None,
+            typer.Option(
+                "--url", help=f"Use the daemon at this URL, as {URL_VARIABLE} does; see `login`."
+            ),
+        ] = None,
     ) -> None:
         """Tools, plugins and accounts for AI agents, without handing over the keys."""
+        if url:
+            os.environ[URL_VARIABLE] = url
 
     wanted = (*_COMMANDS, *_GROUPS)
     if only in wanted and only != _SHOWS_ALL:

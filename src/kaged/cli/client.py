@@ -1,4 +1,4 @@
-"""`DaemonClient`: the CLI's side of the HTTP interface, over the Unix socket."""
+"""`DaemonClient`: the CLI's side of the HTTP interface, over the Unix socket or to a URL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Self
 import httpx
 
 from kaged.base import KagedError
+from kaged.cli.remote import RemoteDaemon, trusted
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 150.0
@@ -35,14 +36,27 @@ class DaemonRefused(Exception):
 class DaemonClient:
     """Sends requests to one daemon. `start` is called once when none answers, to start one."""
 
-    def __init__(self, socket: Path, *, start: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        start: Callable[[], object] | None = None,
+        remote: RemoteDaemon | None = None,
+    ) -> None:
         self._socket = socket
         self._start = start
+        self._remote = remote
         self.base = ""
+        # The socket carries plain HTTP: trust no certificate instead of loading all of them.
+        transport = (
+            httpx.HTTPTransport(uds=str(socket), verify=SSLContext(PROTOCOL_TLS_CLIENT))
+            if remote is None
+            else httpx.HTTPTransport(verify=trusted())
+        )
         self._http = httpx.Client(
-            # The socket carries plain HTTP: trust no certificate instead of loading all of them.
-            transport=httpx.HTTPTransport(uds=str(socket), verify=SSLContext(PROTOCOL_TLS_CLIENT)),
-            base_url="http://kaged/api/v1",
+            transport=transport,
+            base_url="http://kaged/api/v1" if remote is None else f"{remote.url}/api/v1",
+            auth=remote,
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             trust_env=False,
         )
@@ -129,6 +143,12 @@ class DaemonClient:
         return _read(response)
 
     def _unreachable(self, error: Exception) -> KagedError:
+        if self._remote is not None:
+            return KagedError(
+                f"No daemon answers at {self._remote.url}: {error}.",
+                code="daemon_unreachable",
+                fix="Check the URL and the network.",
+            )
         return KagedError(
             f"No daemon answers on {self._socket}: {error}.",
             code="daemon_unreachable",

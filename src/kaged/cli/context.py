@@ -16,8 +16,11 @@ from kaged.config.locations import Locations
 
 if TYPE_CHECKING:
     from kaged.cli.client import DaemonClient
+    from kaged.cli.remote import RemoteDaemon
 
 DEBUG_VARIABLE = "KAGED_DEBUG"
+URL_VARIABLE = "KAGED_URL"
+"""The daemon to use instead of this user's own; `kaged --url` sets it."""
 
 
 def report(error: Exception, output: Output) -> int:
@@ -56,11 +59,43 @@ def locations() -> Locations:
 
 
 def daemon(*, start: bool = True) -> DaemonClient:
-    """Return a client of this user's daemon; it starts one on first use when `start` is set."""
+    """Return a client of this user's daemon; it starts one on first use when `start` is set.
+
+    With `KAGED_URL` it is the daemon there, which is never started.
+    """
     from kaged.cli.client import DaemonClient
 
     places = locations()
+    remote = remote_daemon()
+    if remote is not None:
+        return DaemonClient(places.socket, remote=remote)
     return DaemonClient(places.socket, start=(lambda: start_daemon(places)) if start else None)
+
+
+def remote_daemon() -> RemoteDaemon | None:
+    """Return the daemon that `KAGED_URL` names; None when it is this user's own.
+
+    Raises:
+        KagedError: `url_invalid`; it is no URL of a daemon.
+    """
+    if not os.environ.get(URL_VARIABLE):
+        return None
+    from kaged.cli.logins import Logins
+    from kaged.cli.remote import RemoteDaemon, parse_daemon_url
+
+    return RemoteDaemon(
+        parse_daemon_url(os.environ[URL_VARIABLE]), Logins(locations()), SystemClock()
+    )
+
+
+def require_own_daemon(instead: str) -> None:
+    """Raise `url_invalid` where a command needs the daemon of this machine."""
+    if os.environ.get(URL_VARIABLE):
+        raise KagedError(
+            f"This command is for the daemon of this machine, and {URL_VARIABLE} names another.",
+            code="url_invalid",
+            fix=instead,
+        )
 
 
 def start_daemon(places: Locations) -> None:

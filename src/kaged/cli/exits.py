@@ -45,6 +45,8 @@ _BY_CODE: Final[Mapping[str, Exit]] = MappingProxyType(
         "not_found": Exit.NOT_FOUND,
         "unauthenticated": Exit.DENIED,
         "launch_token_invalid": Exit.DENIED,
+        "not_signed_in": Exit.DENIED,
+        "sign_in_unavailable": Exit.UNREACHABLE,
         "daemon_unreachable": Exit.UNREACHABLE,
         "daemon_start_failed": Exit.UNREACHABLE,
         "daemon_stopping": Exit.UNREACHABLE,

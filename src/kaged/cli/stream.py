@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
-from websockets.sync.client import ClientConnection, unix_connect
+from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from kaged.base import Clock, KagedError, SystemClock
 from kaged.cli.launch import wait_until
+from kaged.cli.remote import RemoteDaemon
 
 OPEN_TIMEOUT_S: Final = 10.0
 RECONNECT_S: Final = 15.0
@@ -26,8 +27,15 @@ _REFUSALS: Final = (OSError, InvalidHandshake, InvalidMessage, ConnectionClosed)
 class SessionStream:
     """Listens to one session. Cut off, it connects again and goes on behind the last event."""
 
-    def __init__(self, socket: Path, session_id: str, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        session_id: str,
+        clock: Clock | None = None,
+        remote: RemoteDaemon | None = None,
+    ) -> None:
         self._socket = socket
+        self._remote = remote
         self._session_id = session_id
         self._clock = clock or SystemClock()
         self._stream: ClientConnection | None = None
@@ -75,18 +83,24 @@ class SessionStream:
 
     def _connect(self) -> None:
         resume = "" if self._seq is None else f"&after={self._seq}&epoch={self._epoch}"
-        uri = f"ws://kaged/api/v1/events?topics=session:{self._session_id}{resume}"
-        self._stream = unix_connect(
-            str(self._socket),
-            uri,
-            open_timeout=OPEN_TIMEOUT_S,
-            compression=None,
-            max_size=MAX_MESSAGE_BYTES,
-        )
+        path = f"/api/v1/events?topics=session:{self._session_id}{resume}"
+        self._stream = self._opened(path)
         hello = json.loads(self._stream.recv(timeout=OPEN_TIMEOUT_S))
         self._epoch = str(hello["epoch"])
         if self._seq is None:
             self._seq = int(hello["latest"])
+
+    def _opened(self, path: str) -> ClientConnection:
+        options: dict[str, Any] = {
+            "open_timeout": OPEN_TIMEOUT_S,
+            "compression": None,
+            "max_size": MAX_MESSAGE_BYTES,
+        }
+        if self._remote is None:
+            return unix_connect(str(self._socket), f"ws://kaged{path}", **options)
+        headers = {"Authorization": f"Bearer {self._remote.token()}"}
+        url = self._remote.url.replace("http", "ws", 1) + path
+        return connect(url, additional_headers=headers, proxy=None, **options)
 
     def _reconnect(self) -> None:
         if not wait_until(self._connected, self._clock, RECONNECT_S):

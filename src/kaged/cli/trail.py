@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kaged.audit import AuditFilter, ChainKey, HeadFile, VerifyReport, load_key
 from kaged.base import Ids, KagedError, SystemClock
-from kaged.cli.context import locations, quiet_logs
+from kaged.cli.context import locations, quiet_logs, require_own_daemon
 from kaged.config.settings import Settings, read_settings
 from kaged.store import Store
 
@@ -97,6 +97,7 @@ def follow() -> Iterator[dict[str, Any]]:
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import unix_connect
 
+    require_own_daemon("Read the log in pages: `kaged audit tail`.")
     path = str(locations().socket)
     uri = "ws://kaged/api/v1/events?topics=audit"
     with unix_connect(path, uri, open_timeout=10, compression=None) as stream:

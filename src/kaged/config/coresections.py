@@ -11,6 +11,7 @@ from kaged.base import KagedError
 from kaged.config.cageblock import FullLimits
 from kaged.config.containers import Hidden, ListOf, MapOf, Mapped
 from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork
+from kaged.config.oidc import OIDC_SHAPE, OidcSection
 from kaged.config.people_section import FrontEndSection
 from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
 from kaged.config.problems import Severity
@@ -123,6 +124,9 @@ class AuthSection:
         ListOf(TextShape(max_chars=300, pattern=r"https?://[^/\s]+", means="an origin")),
         "Further web origins that may use the API from a browser.",
         default=(),
+    )
+    oidc: OidcSection | None = optional(
+        OIDC_SHAPE, "Signing in with OpenID Connect. Left out: nobody signs in.", default=None
     )
 
 

@@ -35,6 +35,10 @@ class VouchedBy(StrEnum):
     UNIX = "unix"
     BEARER = "bearer"
     COOKIE = "cookie"
+    SIGN_IN = "sign_in"
+    """A browser whose user signed in at the provider of OpenID Connect."""
+    ACCESS_TOKEN = "access_token"  # noqa: S105 - the name of a kind, not a secret
+    """A token that the provider gave to a program of that person."""
     SERVICE_ACCOUNT = "service_account"
     INSECURE = "insecure"
     OPEN = "open"

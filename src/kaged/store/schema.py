@@ -388,3 +388,17 @@ service_vault = _table(
     Column("updated_at_ms", BIG, nullable=False),
     Column("expires_at_ms", BIG),
 )
+
+sign_ins = _table(
+    "sign_ins",
+    Column("digest", String(64), primary_key=True),  # of the cookie's value, which is not kept
+    Column("issuer", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("provider_session", Text),  # `sid`: which session at the provider
+    Column("host", Text, nullable=False),
+    Column("claims", Text, nullable=False),  # a JSON object: what decides who it is
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG, nullable=False),
+    _index("sign_ins_subject", "issuer", "subject"),
+    _index("sign_ins_expiry", "expires_at_ms"),
+)

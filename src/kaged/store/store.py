@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kaged.store.plugin_tables import PluginTables
     from kaged.store.run_rows import RunRows
     from kaged.store.session_rows import SessionRows
+    from kaged.store.sign_in_rows import SignInRows
     from kaged.store.todo_rows import TodoRows
     from kaged.store.tool_call_rows import ToolCallRows
 
@@ -82,6 +83,7 @@ class Store(Database):
     tool_calls: _Repository[ToolCallRows] = _Repository("tool_call_rows:ToolCallRows")
     issues: _Repository[IssueRows] = _Repository("issue_rows:IssueRows")
     todos: _Repository[TodoRows] = _Repository("todo_rows:TodoRows")
+    sign_ins: _Repository[SignInRows] = _Repository("sign_in_rows:SignInRows")
     runs: _Repository[RunRows] = _Repository("run_rows:RunRows")
     inbox: _Repository[InboxRows] = _Repository("inbox_rows:InboxRows")
     interactions: _Repository[InteractionRows] = _Repository("interaction_rows:InteractionRows")

@@ -71,7 +71,8 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             _names(
                 "daemon.started daemon.stopped daemon.config_reloaded "
                 "project.loaded project.unloaded project.load_failed project.trusted "
-                "project.restricted access.token_issued cage.orphans_ended store.migrated "
+                "project.restricted access.token_issued access.signed_in access.signed_out "
+                "cage.orphans_ended store.migrated "
                 "audit.degraded audit.recovered audit.chain_mismatch audit.exported audit.folded "
                 "plugin.enabled plugin.installed plugin.upgraded plugin.uninstalled "
                 "plugin.consent_requested plugin.consent_answered plugin.knob_write "

@@ -87,6 +87,18 @@ DAEMON = Chapter(
             gates=True,
         ),
         event(
+            "access.signed_in",
+            "A person signed in with a browser, at the provider of OpenID Connect.",
+            "issuer:str operator:bool",
+            "expires_at:str",
+            gates=True,
+        ),
+        event(
+            "access.signed_out",
+            "Browser sessions of people ended: they asked for it, the provider did, or all did.",
+            "reason:str sessions:int",
+        ),
+        event(
             "service_account.created",
             "A service account was made; null for projects or operations means every one. The "
             "token itself is not written.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
-from kaged.cli.context import locations
+from kaged.cli.context import locations, remote_daemon
 from kaged.cli.exits import Exit
 from kaged.cli.runner import DaemonClient
 from kaged.cli.stream import GAP, SessionStream
@@ -66,7 +66,7 @@ class WatchedSession:
         self._output = output
         self._read = at_terminal if someone_there() and not output.as_json else None
         self._clock = SystemClock()
-        self._stream = SessionStream(locations().socket, session_id, self._clock)
+        self._stream = SessionStream(locations().socket, session_id, self._clock, remote_daemon())
 
     def __enter__(self) -> Self:
         """Start to follow."""

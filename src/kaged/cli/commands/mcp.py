@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import typer
 
-from kaged.cli.context import daemon, locations, report
+from kaged.cli.context import daemon, locations, report, require_own_daemon
 from kaged.cli.output import Output, show_lines, show_rows
 from kaged.cli.runner import (
     AgentPath,
@@ -44,6 +44,7 @@ def _serve(project: str, agent: str, *, start: bool) -> None:
 
     from kaged.cli.stdio import relay
 
+    require_own_daemon("Give the MCP client the daemon's own address: /api/v1/projects/ID/mcp.")
     with daemon(start=start) as client:
         project_id = find_project(client, project)["id"]
         # Asked here, where a wrong agent still gives a plain error.

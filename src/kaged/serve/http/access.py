@@ -2,8 +2,9 @@
 
 Two listeners. The Unix socket believes the kernel: the peer's uid must be the daemon's own. TCP
 believes nothing by itself: the Host must be one of ours (DNS rebinding), an Origin must be our own
-page (cross-site requests, cross-site WebSocket), and in secure mode there must be the bearer token
-or the cookie that a launch URL gave.
+page (cross-site requests, cross-site WebSocket), and in secure mode there must be the bearer token,
+the cookie that a launch URL gave, or a sign-in. What a sign-in presents is checked elsewhere,
+because that takes questions to others; `presented_sign_in` says what there is to check.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
@@ -23,7 +24,9 @@ from kaged.config.people_section import FrontEndSection
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
 from kaged.kernel.identity import (
+    OWN_PROVIDER,
     PERSON_ID,
+    PRIVATE_CHAT,
     SERVICE_PREFIX,
     Actor,
     People,
@@ -34,8 +37,12 @@ from kaged.serve.http.credentials import CookieSessions
 from kaged.serve.http.front_end import facts_of
 from kaged.serve.http.service_accounts import PREFIX as SERVICE_TOKEN_PREFIX
 from kaged.serve.http.service_accounts import ServiceAccounts
+from kaged.serve.signin.admission import SignedIn
+from kaged.serve.signin.sign_in import CALLBACK_PATH, RESOURCE_METADATA_PATH
 
 COOKIE_NAME = "kaged_session"
+HOST_ONLY = "__Host-"
+"""What cookies are called by TLS: browsers then take them from this host only, by TLS only."""
 USER_HEADER = b"x-kaged-user-id"
 CHAT_ID_HEADER = b"x-kaged-chat-id"
 CHAT_TYPE_HEADER = b"x-kaged-chat-type"
@@ -44,13 +51,27 @@ USERNAME_HEADER = b"x-kaged-username"
 DISPLAY_NAME_HEADER = b"x-kaged-display-name"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LAUNCH_PATH = "/api/v1/auth/launch"
+LOGIN_PATH = "/api/v1/auth/login"
+OPENID_PATH = "/api/v1/auth/openid"
+BACK_CHANNEL_PATH = "/api/v1/auth/backchannel-logout"
 MAX_COOKIE_CHARS = 4096
 MAX_SOURCE_NAME_CHARS = 128
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# What anyone who can connect may ask: whether it is alive, and to trade in a launch token
-# (which is its own credential).
-_OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
+# What anyone who can connect may ask: whether it is alive, how to sign in, and to trade in what is
+# its own credential: a launch token, a provider's code, a provider's logout token.
+_OPEN_TO_ALL = frozenset(
+    {
+        ("GET", "/healthz"),
+        ("HEAD", "/healthz"),
+        ("GET", LAUNCH_PATH),
+        ("GET", LOGIN_PATH),
+        ("GET", CALLBACK_PATH),
+        ("GET", OPENID_PATH),
+        ("GET", RESOURCE_METADATA_PATH),
+        ("POST", BACK_CHANNEL_PATH),
+    }
+)
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
 _USER_ID = re.compile(PERSON_ID)
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
@@ -73,6 +94,20 @@ class AccessRules:
     trusted_proxies: tuple[IpNetwork, ...] = ()
     front_end: FrontEndSection = field(default_factory=FrontEndSection)
     people: People = field(default_factory=People)
+    signs_in: bool = False
+    public_url: str | None = None
+
+    @property
+    def resource_metadata(self) -> str | None:
+        """Where clients learn who gives out tokens for this daemon; None when nobody does."""
+        if not self.signs_in or self.public_url is None:
+            return None
+        return self.public_url + RESOURCE_METADATA_PATH
+
+    def cookie_name(self, name: str = COOKIE_NAME) -> str:
+        """Return what a cookie of people who sign in is called."""
+        secure = (self.public_url or "").startswith("https://")
+        return HOST_ONLY + name if secure else name
 
 
 def access_rules(state: DaemonState) -> AccessRules:
@@ -80,13 +115,21 @@ def access_rules(state: DaemonState) -> AccessRules:
     auth = state.auth
     bind = state.bound_settings.daemon.value.daemon.bind
     own = set() if bind is None else {f"[{bind.host}]" if ":" in bind.host else bind.host}
+    public = None if auth.oidc is None else auth.oidc.public_url or state.url
+    public = None if public is None else public.rstrip("/").lower()
+    if public is not None:
+        own.add(urlsplit(public).netloc.rpartition("@")[2].partition(":")[0])
     return AccessRules(
         mode=state.mode,
         owner_uid=os.getuid(),
         operator_id=auth.operator,
         hosts=LOOPBACK_HOSTS | own | {host.lower() for host in auth.allowed_hosts},
-        origins=frozenset(origin.lower() for origin in auth.allowed_origins),
+        origins=frozenset(
+            origin.lower() for origin in (*auth.allowed_origins, *([public] if public else []))
+        ),
         trusted_proxies=auth.trusted_proxies,
+        signs_in=auth.oidc is not None,
+        public_url=public,
         front_end=auth.front_end,
         people=state.people,
     )
@@ -138,10 +181,52 @@ class AccessRequest:
         return [value.decode("latin-1") for value in self._by_name.get(name, [])]
 
 
-def require_actor(
+@dataclass(frozen=True, slots=True)
+class PresentedSignIn:
+    """What a request shows of a sign-in: a cookie for `host`, or an access token."""
+
+    via: VouchedBy
+    value: str = field(repr=False)
+    host: str
+
+
+def presented_sign_in(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
+) -> PresentedSignIn | None:
+    """Return what has to be checked before `require_actor` can decide; None when nothing.
+
+    Raises:
+        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`; it may not come in,
+            whatever it shows.
+    """
+    connection = access_request.connection
+    if connection is None or connection.kind == "unix" or not rules.signs_in:
+        return None
+    host = _require_host(rules, access_request)
+    _require_origin(rules, access_request, host)
+    if rules.mode is AuthMode.INSECURE or _is_open_to_all(access_request):
+        return None
+    authorization = access_request.single(b"authorization")
+    if authorization is not None:
+        token = _bearer_of(authorization)
+        if token is None or credentials.token.matches(token):
+            return None
+        if token.startswith(SERVICE_TOKEN_PREFIX):
+            return None  # a service account's, which `require_actor` knows
+        return PresentedSignIn(VouchedBy.ACCESS_TOKEN, token, host)
+    cookie = cookie_of(access_request, rules.cookie_name())
+    if cookie is None or credentials.cookies.valid(cookie):
+        return None
+    return PresentedSignIn(VouchedBy.SIGN_IN, cookie, host)
+
+
+def require_actor(
+    rules: AccessRules,
+    credentials: Credentials,
+    access_request: AccessRequest,
+    signed_in: SignedIn | None = None,
 ) -> Actor:
-    """Let a request in and return who acts.
+    """Let a request in and return who acts; `signed_in` is whose sign-in it has shown.
 
     Raises:
         KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`,
@@ -154,19 +239,19 @@ def require_actor(
         return _require_unix_actor(rules, connection, access_request)
     host = _require_host(rules, access_request)
     origin = _require_origin(rules, access_request, host)
-    if (
-        not access_request.websocket
-        and (access_request.method, access_request.path) in _OPEN_TO_ALL
-    ):
+    if _is_open_to_all(access_request):
         return Actor.operator(None, VouchedBy.OPEN, access_request.request_id)
     account = _service_account(credentials, access_request)
     if account is not None:
         return account
-    via = _require_credential(rules, credentials, access_request)
-    if via is not VouchedBy.BEARER:
+    via = _require_credential(rules, credentials, access_request, signed_in)
+    if via not in (VouchedBy.BEARER, VouchedBy.ACCESS_TOKEN):
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
         # it is our own page which asks, not one that merely runs in the same browser.
-        _require_own_page(access_request, origin, needs_origin=via is VouchedBy.COOKIE)
+        needs_origin = via in (VouchedBy.COOKIE, VouchedBy.SIGN_IN)
+        _require_own_page(access_request, origin, needs_origin=needs_origin)
+    if signed_in is not None:
+        return _signed_in_actor(rules, access_request, connection, via, signed_in)
     return _person(rules, access_request, connection, via)
 
 
@@ -180,8 +265,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def cookie_of(access_request: AccessRequest) -> str | None:
-    """Read the session cookie, None when there is none or the header makes no sense."""
+def cookie_of(access_request: AccessRequest, name: str = COOKIE_NAME) -> str | None:
+    """Read a cookie, None when there is none or the header makes no sense."""
     for header in access_request.all(b"cookie"):
         if len(header) > MAX_COOKIE_CHARS:
             continue
@@ -189,9 +274,24 @@ def cookie_of(access_request: AccessRequest) -> str | None:
             jar = SimpleCookie(header)
         except CookieError:
             continue
-        if COOKIE_NAME in jar:
-            return jar[COOKIE_NAME].value
+        if name in jar:
+            return jar[name].value
     return None
+
+
+def host_of(access_request: AccessRequest) -> str:
+    """Return the name under which the daemon was asked; `require_actor` has checked it."""
+    return access_request.first(b"host").strip().lower()
+
+
+def _is_open_to_all(access_request: AccessRequest) -> bool:
+    asked = (access_request.method, access_request.path)
+    return not access_request.websocket and asked in _OPEN_TO_ALL
+
+
+def _bearer_of(authorization: str) -> str | None:
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _require_unix_actor(
@@ -238,27 +338,27 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
 def _service_account(credentials: Credentials, access_request: AccessRequest) -> Actor | None:
     """Return the service account whose token came along. What else it says names nobody."""
     authorization = access_request.single(b"authorization") or ""
-    scheme, _, token = authorization.partition(" ")
-    token = token.strip()
-    if (
-        credentials.service_accounts is None
-        or scheme.lower() != "bearer"
-        or not token.startswith(SERVICE_TOKEN_PREFIX)
-    ):
+    token = _bearer_of(authorization) or ""
+    if credentials.service_accounts is None or not token.startswith(SERVICE_TOKEN_PREFIX):
         return None
     return credentials.service_accounts.actor(token, access_request.request_id)
 
 
 def _require_credential(
-    rules: AccessRules, credentials: Credentials, access_request: AccessRequest
+    rules: AccessRules,
+    credentials: Credentials,
+    access_request: AccessRequest,
+    signed_in: SignedIn | None,
 ) -> VouchedBy:
     if rules.mode is AuthMode.INSECURE:
         return VouchedBy.INSECURE
     authorization = access_request.single(b"authorization")
     if authorization is not None:
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
+        token = _bearer_of(authorization)
+        if token is not None and credentials.token.matches(token):
             return VouchedBy.BEARER
+        if token is not None and signed_in is not None:
+            return VouchedBy.ACCESS_TOKEN
         raise KagedError(
             "The bearer token is not this daemon's.",
             code="unauthenticated",
@@ -267,10 +367,13 @@ def _require_credential(
     cookie = cookie_of(access_request)
     if cookie is not None and credentials.cookies.valid(cookie):
         return VouchedBy.COOKIE
+    if signed_in is not None:
+        return VouchedBy.SIGN_IN
+    fix = "Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`."
     raise KagedError(
         "Over TCP this daemon requires its bearer token or a browser session.",
         code="unauthenticated",
-        fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
+        fix=f"Sign in at {LOGIN_PATH}. If you are the operator: {fix}" if rules.signs_in else fix,
     )
 
 
@@ -288,6 +391,29 @@ def _require_own_page(
         raise KagedError(
             "A browser session needs an Origin header for this request.", code="origin_not_allowed"
         )
+
+
+def _signed_in_actor(
+    rules: AccessRules,
+    access_request: AccessRequest,
+    connection: PeerConnection,
+    vouched_by: VouchedBy,
+    signed_in: SignedIn,
+) -> Actor:
+    """Return the person who signed in, alone with the daemon; an operator if configured as one."""
+    if access_request.single(USER_HEADER) is not None and _is_trusted_proxy(rules, connection):
+        # Two different people, and no way to tell who is meant.
+        raise KagedError(
+            "The proxy named a user for a request of somebody who signed in.",
+            code="access_denied",
+            fix="leave X-Kaged-User-Id out, or send the daemon's own bearer token with it",
+        )
+    facts = signed_in.facts
+    if signed_in.operator:
+        return Actor.operator(facts.person_id, vouched_by, access_request.request_id)
+    grant = rules.people.grant_of(facts.person_id)
+    actor = Actor.person(facts, grant, vouched_by, access_request.request_id)
+    return replace(actor, chat_type=PRIVATE_CHAT, provider=OWN_PROVIDER)
 
 
 def _person(

@@ -21,7 +21,7 @@ from kaged.serve.http.errors import (
     invalid_request,
     request_id_of,
 )
-from kaged.serve.http.routes import audit, auth, events, health
+from kaged.serve.http.routes import audit, auth, events, health, sign_in
 from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.services import HttpServices
 
@@ -71,7 +71,7 @@ def create_app(services: HttpServices) -> FastAPI:
     app.state.services = services
     draw = app.openapi
     app.openapi = lambda: completed(draw())
-    _add(app, health.router, audit.router, auth.router, events.router)
+    _add(app, health.router, audit.router, auth.router, sign_in.router, events.router)
     app.add_exception_handler(KagedError, _on_kaged_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)

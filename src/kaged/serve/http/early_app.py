@@ -35,6 +35,7 @@ EARLY: Final = (
     "/api/v1/audit",
     "/api/v1/auth",
     "/api/v1/events",
+    "/.well-known",
 )
 """Where nothing is needed but what is there from the first request on."""
 
@@ -67,6 +68,7 @@ class EarlyApp:
             app,
             rules=services.rules,
             credentials=services.credentials,
+            sign_in=services.sign_in,
             metrics=services.metrics,
             audit=services.audit,
         )

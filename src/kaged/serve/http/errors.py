@@ -54,10 +54,18 @@ def error_body(error: KagedError, request_id: str | None) -> JsonObject:
     return error_shape(error.code, error.message, data, request_id)
 
 
-def error_response(error: KagedError, request_id: str | None) -> JSONResponse:
-    """Make the HTTP answer for an error."""
+def error_response(
+    error: KagedError, request_id: str | None, resource_metadata: str | None = None
+) -> JSONResponse:
+    """Make the HTTP answer for an error.
+
+    `resource_metadata` is where a client learns who gives out tokens (RFC 9728).
+    """
     status = status_of(error.code)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    headers: dict[str, str] = {}
+    if status == 401:
+        where = f' resource_metadata="{resource_metadata}"' if resource_metadata else ""
+        headers["WWW-Authenticate"] = f"Bearer{where}"
     return JSONResponse(error_body(error, request_id), status_code=status, headers=headers)
 
 

@@ -14,11 +14,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import KagedError
 from kaged.kernel.identity import Actor, VouchedBy
-from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
+from kaged.serve.http.access import (
+    AccessRequest,
+    AccessRules,
+    Credentials,
+    presented_sign_in,
+    require_actor,
+)
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.person_access import WEBSOCKET, require_for_person, require_project
+from kaged.serve.signin.admission import SignedIn
+from kaged.serve.signin.errors import SignInUnavailable
+from kaged.serve.signin.sign_in import SignIn
 
 _log = structlog.get_logger("kaged.http")
 
@@ -31,6 +40,9 @@ _CALL = re.compile(r"/api/v1/projects/[^/]+/tools/call")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 SHOWN_CHARS = 200
+STREAM_CHECK_S = 15.0
+"""How often a stream of somebody who signed in is looked at: tokens expire without a word."""
+POLICY_VIOLATION = 1008
 _FREE = frozenset({"/", "/healthz"})  # they show nothing of any project
 
 
@@ -47,12 +59,14 @@ class AccessMiddleware:
         *,
         rules: Callable[[], AccessRules],
         credentials: Credentials,
+        sign_in: SignIn,
         metrics: Metrics,
         audit: AuditLog,
     ) -> None:
         self._app = app
         self._rules = rules
         self._credentials = credentials
+        self._sign_in = sign_in
         self._refusals = Refusals(metrics, audit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,13 +84,16 @@ class AccessMiddleware:
             websocket=scope["type"] == "websocket",
             request_id=state["request_id"],
         )
+        rules = self._rules()
         try:
-            state["actor"] = require_actor(self._rules(), self._credentials, access_request)
+            signed_in = await self._signed_in(rules, access_request)
+            state["actor"] = require_actor(rules, self._credentials, access_request, signed_in)
             method = WEBSOCKET if access_request.websocket else access_request.method
             require_for_person(state["actor"], method, access_request.path)
         except KagedError as error:
             self._refusals.note(error.code, access_request)
-            await error_response(error, state["request_id"])(scope, receive, send)
+            answer = error_response(error, state["request_id"], rules.resource_metadata)
+            await answer(scope, receive, send)
             return
         if (
             access_request.connection is not None
@@ -84,7 +101,63 @@ class AccessMiddleware:
         ):
             access_request.connection.vouch()
         state["access_request"] = access_request
-        await self._app(scope, receive, send)
+        if signed_in is not None and _is_stream(access_request):
+            await self._while_signed_in(signed_in, access_request, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _while_signed_in(
+        self,
+        signed_in: SignedIn,
+        access_request: AccessRequest,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Serve a stream as long as what let it in would let it in again."""
+        failure: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(self._until_signed_out(signed_in, access_request))
+                try:
+                    await self._app(scope, receive, send)
+                except Exception as error:  # noqa: BLE001 - raised again below, outside the group
+                    failure = error
+                finally:
+                    watch.cancel()
+        except* _SignedOut:
+            _log.info("stream.signed_out", path=access_request.path[:SHOWN_CHARS])
+            if access_request.websocket:
+                await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+        if failure is not None:
+            raise failure
+
+    async def _until_signed_out(self, signed_in: SignedIn, access_request: AccessRequest) -> None:
+        """Return never; raises _SignedOut when the person is signed out, or is another now."""
+        while True:
+            ending = self._sign_in.next_ending  # before the look: none in between is missed
+            try:
+                now = await self._signed_in(self._rules(), access_request)
+            except SignInUnavailable:
+                now = signed_in  # the provider is down: who is in stays in
+            except KagedError:
+                now = None
+            if now != signed_in:
+                raise _SignedOut
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STREAM_CHECK_S):
+                    await ending.wait()
+
+    async def _signed_in(
+        self, rules: AccessRules, access_request: AccessRequest
+    ) -> SignedIn | None:
+        """Return whose sign-in a request shows; None when it shows none, or one that is over."""
+        presented = presented_sign_in(rules, self._credentials, access_request)
+        if presented is None:
+            return None
+        if presented.via is VouchedBy.ACCESS_TOKEN:
+            return await self._sign_in.by_token(presented.value)
+        return await self._sign_in.by_cookie(presented.value, presented.host)
 
 
 class Refusals:
@@ -150,6 +223,16 @@ class ProjectsMiddleware:
                 await error_response(error, state["request_id"])(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _is_stream(access_request: AccessRequest) -> bool:
+    """Return whether an answer goes on for as long as the client listens."""
+    mcp = access_request.method == "GET" and access_request.path.endswith("/mcp")
+    return access_request.websocket or mcp
+
+
+class _SignedOut(Exception):
+    """Whoever listens is not signed in any more."""
 
 
 class _HungUp(Exception):

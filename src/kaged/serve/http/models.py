@@ -90,7 +90,16 @@ class WhoamiOut(ApiModel):
     operator_id: Annotated[
         str | None, Field(description="Null in insecure mode, where no caller is authenticated.")
     ]
-    via: Annotated[str, Field(description="What vouched for you: unix, bearer, cookie, insecure.")]
+    via: Annotated[
+        str,
+        Field(
+            description="What vouched for you: unix, bearer, cookie, sign_in, access_token, "
+            "insecure."
+        ),
+    ]
+    operator: Annotated[bool, Field(description="Whether you are the operator, or a person.")]
+    roles: list[str]
+    teams: list[str]
 
 
 class TokenRotatedOut(ApiModel):

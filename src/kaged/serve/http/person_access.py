@@ -1,4 +1,6 @@
-"""What people whom a front end names may ask of the daemon. Everything else is the operator's.
+"""What people who are not the operator may ask of the daemon: the others are the operator's alone.
+
+People are those who signed in, and those whom a front end names.
 
 A row says that a route knows whose things it shows or changes: it looks at the actor. A route that
 is not in the table is closed to people, so that a new one is closed until somebody has thought
@@ -40,6 +42,12 @@ PERSON_ROUTES: Final = (
     PersonRoute("GET", "/healthz", "whether it answers"),
     PersonRoute("GET", "/api/v1/auth/whoami", "themselves"),
     PersonRoute("DELETE", "/api/v1/auth/session", "their browser's session"),
+    PersonRoute("GET", "/api/v1/auth/login", "themselves"),
+    PersonRoute("GET", "/api/v1/auth/callback", "themselves"),
+    PersonRoute("POST", "/api/v1/auth/logout", "their browser's session"),
+    PersonRoute("GET", "/api/v1/auth/openid", "how to sign in"),
+    PersonRoute("GET", "/.well-known/oauth-protected-resource", "how to sign in"),
+    PersonRoute("POST", "/api/v1/auth/backchannel-logout", "whom the provider's token names"),
     PersonRoute("GET", "/api/v1/projects", "the loaded projects that they may use"),
     PersonRoute("GET", _PROJECT, "a project that they may use"),
     PersonRoute("GET", f"{_PROJECT}/tools", "the tools of the project's agents"),

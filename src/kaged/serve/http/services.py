@@ -18,6 +18,7 @@ from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.service_accounts import ServiceAccounts
+from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class HttpServices:
     rules: Callable[[], AccessRules]
     credentials: Credentials
     service_accounts: ServiceAccounts
+    sign_in: SignIn
     launch: LaunchTokens
     hub: EventHub
     metrics: Metrics

@@ -14,6 +14,7 @@ from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.models import LaunchOut, TokenRotatedOut, WhoamiOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
+from kaged.serve.http.sign_in_cookies import end_sign_in, forget_cookies, record_signed_out
 
 router = APIRouter(prefix=API_PREFIX, tags=["auth"])
 
@@ -64,22 +65,29 @@ async def redeem_launch(
 
 
 @router.delete("/auth/session", **documented("End the browser session"), status_code=204)
-async def close_session(request: Request, services: Services) -> Response:
+async def close_session(request: Request, services: Services, who: Who) -> Response:
     """Sign out: the cookie that came with this request stops working. Others are not touched."""
     access_request = request.state.access_request
     assert isinstance(access_request, AccessRequest)
     cookie = cookie_of(access_request)
     if cookie is not None:
         services.credentials.cookies.close(cookie)
+    await end_sign_in(request, services, who)
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE_NAME, path="/", httponly=True, samesite="strict")
+    forget_cookies(response, services)
     return response
 
 
 @router.get("/auth/whoami", **documented("Who the daemon takes you for"))
 async def whoami(who: Who) -> WhoamiOut:
     """Return who asks and how they were authenticated."""
-    return WhoamiOut(operator_id=who.person_id, via=who.vouched_by.value)
+    return WhoamiOut(
+        operator_id=who.person_id,
+        via=who.vouched_by.value,
+        operator=not who.by_front_end,
+        roles=sorted(who.roles),
+        teams=sorted(who.teams),
+    )
 
 
 @router.post("/auth/token/rotate", **documented("Replace the bearer token"))
@@ -88,6 +96,9 @@ async def rotate_token(services: Services, who: Who) -> TokenRotatedOut:
     await _record_token(services, "bearer", None, who)
     services.credentials.token.rotate()
     services.credentials.cookies.close_all()
+    ended = await services.sign_in.close_all()
+    if ended:
+        await record_signed_out(services, who, "token_rotated", ended)
     return TokenRotatedOut(token_file=str(services.credentials.token.path))
 
 

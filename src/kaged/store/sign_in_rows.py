@@ -1,0 +1,78 @@
+"""`SignInRows`: browser sessions of people who signed in, by the digest of their cookie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, select
+
+from kaged.base import JsonObject
+from kaged.store.record_table import RecordTable
+from kaged.store.rows import RowRepository
+from kaged.store.schema import sign_ins
+
+MAX_PER_SUBJECT = 32
+
+_C = sign_ins.c
+
+
+@dataclass(frozen=True, slots=True)
+class SignInRecord:
+    """One browser session: who signed in where, on which of the daemon's names, until when."""
+
+    digest: str
+    issuer: str
+    subject: str
+    provider_session: str | None
+    host: str
+    claims: JsonObject
+    created_at_ms: int
+    expires_at_ms: int
+
+
+_SIGN_INS = RecordTable(sign_ins, SignInRecord, json_columns=("claims",))
+
+
+class SignInRows(RowRepository):
+    """The sessions of everybody. What has ended is not found, and goes with the next sign-in."""
+
+    async def add(self, record: SignInRecord) -> None:
+        """Keep a session. The oldest of the same person end when there are too many."""
+
+        def work(conn: Connection) -> None:
+            conn.execute(delete(sign_ins).where(_C.expires_at_ms <= self._clock.now_ms()))
+            theirs = (_C.issuer == record.issuer) & (_C.subject == record.subject)
+            newest = select(_C.digest).where(theirs).order_by(_C.created_at_ms.desc())
+            kept = [row[0] for row in conn.execute(newest.limit(MAX_PER_SUBJECT - 1))]
+            conn.execute(delete(sign_ins).where(theirs, _C.digest.not_in(kept)))
+            _SIGN_INS.insert(conn, record)
+
+        await self._database.write(work)
+
+    async def get(self, digest: str) -> SignInRecord | None:
+        """Return a session that has not ended."""
+        alive = _C.expires_at_ms > self._clock.now_ms()
+        return await self._first(_SIGN_INS, _C.digest == digest, alive)
+
+    async def delete(self, digest: str) -> bool:
+        """End one session; return whether there was one."""
+        return await self._execute(delete(sign_ins).where(_C.digest == digest)) > 0
+
+    async def delete_of(
+        self, issuer: str, *, subject: str | None = None, provider_session: str | None = None
+    ) -> int:
+        """End the sessions of a person, or those of one session at the provider; return how many.
+
+        With both, a session must be of both.
+        """
+        assert subject is not None or provider_session is not None, "everybody's is `delete_all`"
+        where = [_C.issuer == issuer]
+        if subject is not None:
+            where.append(_C.subject == subject)
+        if provider_session is not None:
+            where.append(_C.provider_session == provider_session)
+        return await self._execute(delete(sign_ins).where(*where))
+
+    async def delete_all(self) -> int:
+        """End every session; return how many."""
+        return await self._execute(delete(sign_ins))
