@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 OWN_PROVIDER: Final = "kaged"
 PRIVATE_CHAT: Final = "private"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, false, or_, select, true, update
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.kernel.ownership import AccessAction, Audience, Ownership, may
 from kaged.store.database import Database
