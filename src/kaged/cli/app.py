@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from kaged import __version__
+from kaged.cli.conversion import Group
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
@@ -43,6 +44,7 @@ def build(only: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="kaged",
+        cls=Group,
         help="Tools, plugins and accounts for AI agents, without handing over the keys.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
