@@ -12,11 +12,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
 from kaged.config.token_file import TokenFile

@@ -8,11 +8,11 @@ soon as these are loaded.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.http.context import RequestContext
 from kaged.serve.http.errors import error_response
 from kaged.serve.http.hang_up import HangUpMiddleware

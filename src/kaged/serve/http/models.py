@@ -27,9 +27,7 @@ class ApiModel(BaseModel):
 
 
 class RequestBody(ApiModel):
-    """What a request brings. What checks it is there before the first request comes."""
-
-    model_config = ConfigDict(defer_build=False)
+    """What a request brings."""
 
 
 class ErrorDetail(ApiModel):
