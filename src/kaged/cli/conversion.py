@@ -68,10 +68,10 @@ def _plain(value: Any, annotation: Any, about: Any) -> Any:
     """Return the converted value; `_NOT_PLAIN` for what typer should look at."""
     if annotation == list[str]:
         texts = value if isinstance(value, (list, tuple)) else [value]
-        return list(texts) if all(_is_text(one) for one in texts) else _NOT_PLAIN
+        return list(texts) if all(isinstance(one, str) for one in texts) else _NOT_PLAIN
     if annotation is str:
-        return value if _is_text(value) else _NOT_PLAIN
-    if annotation is Path and _is_text(value) and "\0" not in value:
+        return value if isinstance(value, str) else _NOT_PLAIN
+    if annotation is Path and isinstance(value, str):
         return Path(value) if _is_ordinary_path(value, about) else _NOT_PLAIN
     if annotation is int and isinstance(value, str) and value.isascii() and value.isdecimal():
         number = int(value) if len(value) < 10 else None
@@ -79,13 +79,6 @@ def _plain(value: Any, annotation: Any, about: Any) -> Any:
     if annotation is int and type(value) is int:
         return value if _in_range(value, about) else _NOT_PLAIN
     return _NOT_PLAIN
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether this is text; what is no UTF-8 comes from Python as half of a pair."""
-    if not isinstance(value, str):
-        return False
-    return value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _is_ordinary_path(value: str, about: Any) -> bool:

@@ -75,6 +75,7 @@ def outcome(cls: type[TyperCommand], group: type[TyperGroup], arguments: list[st
         ["a", "--place", "nowhere/at/all"],
         ["a", "--place", ""],
         ["a", "--place", "-"],
+        ["a", "--place", "bad\udcff"],
         ["a", "--must-be", "."],
         ["a", "--must-be", "nowhere"],
         ["a", "--ratio", "2.5"],
