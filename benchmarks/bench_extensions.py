@@ -2,7 +2,8 @@
 
 Run it alone with `python benchmarks/bench_extensions.py`; `run()` returns the suite's rows. The
 published package lives in an environment of its own under build/, made on the first run. Both sides
-take turns, round by round, so that a busy machine hits both alike; the best round counts.
+take turns, round by round, and CPU time is taken, so that a busy machine hits both alike; the best
+round counts.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kaged.pipeline import (
     merge_extensions,
 )
 from scoreboard import Row, at_least, at_most, peer_environment, row, show
-from scoreboard.peers import PINS
+from scoreboard.peers import PINS, ROOT
 
 PEER_VERSION = (PINS / "cpex.txt").read_text(encoding="utf-8").strip().partition("==")[2]
 Rounds = dict[str, list[float]]
@@ -42,9 +43,9 @@ GROWTH_TARGET_KIB = 64.0
 INVOCATIONS = 100_000
 ROUNDS = 60
 FUNCTION_CALLS = 1000
-CHAIN_CALLS = {1: 400, 5: 100, 10: 50}
-"""Calls per round by number of plugins: each about four milliseconds of ours, so that what the
-other side left in the caches does not decide."""
+ROUND_S = 4e-3
+"""How long one chain runs in a round, about: what the other side left in the caches must not
+decide."""
 # What is timed of the functions; both sides run the very same lines.
 STATEMENTS = {
     "merge nothing": "merge_extensions(ext, filter_extensions(ext, caps), caps, 'p')",
@@ -87,18 +88,9 @@ SLOTS: dict[str, Any] = {
     "meta": {"tags": ["a"], "properties": {"k": "v"}},
     "custom": {"a": 1},
 }
-PEER_PROGRAM = """
-import asyncio, json, logging, sys, time, timeit
-logging.disable(logging.CRITICAL)
-from cpex.framework import (GlobalContext, Plugin, PluginConfig, TenantPluginManager,
-                            ToolPreInvokePayload, ToolPreInvokeResult)
-from cpex.framework.extensions import Extensions, HttpExtension
-from cpex.framework.extensions.tiers import filter_extensions, merge_extensions
-from cpex.framework.models import Config
-sys.modules["bench_peer"] = sys.modules["__main__"]
-setup = json.loads(sys.stdin.readline())
-ext = Extensions.model_validate(setup["slots"])
-caps = frozenset(setup["capabilities"])
+# The policies of both sides, the very same lines.
+POLICIES = """
+import asyncio
 
 class Looks(Plugin):
     async def tool_pre_invoke(self, payload, context, extensions):
@@ -110,53 +102,123 @@ class Edits(Plugin):
             continue_processing=True,
             modified_extensions=extensions.model_copy(update={"custom": {"by": self.name}}))
 
+class Labels(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        security = extensions.security
+        labels = security.labels | {self.name}
+        return ToolPreInvokeResult(
+            continue_processing=True,
+            modified_extensions=extensions.model_copy(
+                update={"security": security.model_copy(update={"labels": labels})}))
+
+class Reads(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        ext = extensions
+        seen = (ext.request.environment, ext.agent.agent_id, ext.http.headers,
+                ext.security.classification, ext.mcp.tool.name, ext.meta.tags)
+        return ToolPreInvokeResult(continue_processing=all(seen))
+
+class Rewrites(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        args = {**payload.args, "by": self.name}
+        return ToolPreInvokeResult(modified_payload=payload.model_copy(update={"args": args}))
+
+class Waits(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        await asyncio.sleep(0)
+        return ToolPreInvokeResult(continue_processing=True)
+"""
+PUBLISHED = {
+    "cpex_pii_filter.pii_filter.PIIFilterPlugin": {"detect_email": True, "detect_ssn": True},
+    "cpex_secrets_detection.secrets_detection.SecretsDetectionPlugin": {},
+    "cpex_rate_limiter.rate_limiter.RateLimiterPlugin": {"by_user": "1000000/s"},
+    "cpex_sql_sanitizer.sql_sanitizer.SQLSanitizerPlugin": {},
+}
+"""Plugins of other people with their settings; `scripts/setup --tests` puts them below build/."""
+PUBLISHED_FOLDER = ROOT / "build" / "policy-plugins"
+
+
+def _chain(kind: str, count: int, args: Any = None, mode: str = "sequential") -> dict[str, Any]:
+    plugins = [{"kind": kind, "name": f"p{n}", "mode": mode, "config": {}} for n in range(count)]
+    return {"plugins": plugins, "args": {"a": 1} if args is None else args}
+
+
+def _published(args: dict[str, str]) -> dict[str, Any]:
+    plugins = [
+        {"kind": kind, "name": f"p{n}", "mode": "sequential", "config": config}
+        for n, (kind, config) in enumerate(PUBLISHED.items())
+    ]
+    return {"plugins": plugins, "args": args}
+
+
+WORKING_TARGET = 5.0
+CHAINS: dict[str, tuple[float | None, dict[str, Any]]] = {
+    **{f"{n} plugins that allow": (RATIO_TARGET, _chain("Looks", n)) for n in (1, 5, 10)},
+    **{
+        f"{n} plugins that change custom, merged": (RATIO_TARGET, _chain("Edits", n))
+        for n in (1, 5, 10)
+    },
+    "10 plugins that append a label": (WORKING_TARGET, _chain("Labels", 10)),
+    "5 plugins that read six slots": (WORKING_TARGET, _chain("Reads", 5)),
+    "5 plugins that edit the payload": (WORKING_TARGET, _chain("Rewrites", 5)),
+    "1 plugin that suspends once": (WORKING_TARGET, _chain("Waits", 1)),
+    "5 plugins in concurrent mode": (WORKING_TARGET, _chain("Looks", 5, mode="concurrent")),
+    "1 plugin, 500 KB of arguments": (WORKING_TARGET, _chain("Looks", 1, {"a": "x" * 500_000})),
+    "4 published plugins, small clean call": (RATIO_TARGET, _published({"path": "a.txt"})),
+    "4 published plugins, personal data": (
+        WORKING_TARGET,
+        _published({"text": "to bob@example.com, ssn 123-45-6789"}),
+    ),
+    "4 published plugins, 2 KB clean": (WORKING_TARGET, _published({"text": "some words " * 186})),
+}
+"""What is timed of whole chains: target, and the plugins and arguments of both sides."""
+
+PEER_PROGRAM = """
+import asyncio, json, logging, sys, time, timeit
+logging.disable(logging.CRITICAL)
+from cpex.framework import (GlobalContext, Plugin, PluginConfig, TenantPluginManager,
+                            ToolPreInvokePayload, ToolPreInvokeResult)
+from cpex.framework.extensions import Extensions, HttpExtension
+from cpex.framework.extensions.tiers import filter_extensions, merge_extensions
+from cpex.framework.models import Config
+sys.modules["bench_policies"] = sys.modules["__main__"]
+setup = json.loads(sys.stdin.readline())
+exec(setup["policies"])
+sys.path.append(setup["published"])
+ext = Extensions.model_validate(setup["slots"])
+caps = frozenset(setup["capabilities"])
 view = filter_extensions(ext, caps)
 http = HttpExtension(headers={**view.http.headers, "x": "y"})
 header = view.model_copy(update={"http": http})
 both = header.model_copy(update={"custom": {"b": 2}})
 
 async def main():
-    managers = {}
-    for name in ("Looks", "Edits"):
-        for count in (1, 5, 10):
-            manager = TenantPluginManager(Config(plugins=[
-                PluginConfig(name=f"p{n}", kind=f"bench_peer.{name}", hooks=["tool_pre_invoke"],
-                             capabilities=sorted(caps)) for n in range(count)]))
-            await manager.initialize()
-            assert manager.plugin_count == count
-            managers[f"{name} {count}"] = manager
-    timers = {what: timeit.Timer(line, globals=globals())
+    chains = {}
+    for what, chain in setup["chains"].items():
+        manager = TenantPluginManager(Config(plugins=[
+            PluginConfig(hooks=["tool_pre_invoke"], capabilities=sorted(caps), **plugin)
+            for plugin in chain["plugins"]]))
+        await manager.initialize()
+        assert manager.plugin_count == len(chain["plugins"])
+        chains[what] = manager, ToolPreInvokePayload(name="t", args=chain["args"])
+    timers = {what: timeit.Timer(line, timer=time.thread_time, globals=globals())
               for what, line in setup["lines"].items()}
-    payload = ToolPreInvokePayload(name="t", args={"a": 1})
     print("ready", flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
         found = {}
         for what, timer in timers.items():
             found[what] = timer.timeit(setup["function_calls"]) / setup["function_calls"]
-        for what, manager in managers.items():
-            start = time.perf_counter()
-            calls = setup["chain_calls"][what.split()[1]]
+        for what, calls in json.loads(line).items():
+            manager, payload = chains[what]
+            start = time.thread_time()
             for _ in range(calls):
                 await manager.invoke_hook(
                     "tool_pre_invoke", payload, GlobalContext(request_id="r"), extensions=ext)
-            found[what] = (time.perf_counter() - start) / calls
+            found[what] = (time.thread_time() - start) / calls
         print(json.dumps(found), flush=True)
 
 asyncio.run(main())
 """
-
-
-class Looks(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: Any, extensions: Any) -> Any:
-        return ToolPreInvokeResult(continue_processing=True)
-
-
-class Edits(Plugin):
-    async def tool_pre_invoke(self, payload: Any, context: Any, extensions: Any) -> Any:
-        return ToolPreInvokeResult(
-            continue_processing=True,
-            modified_extensions=extensions.model_copy(update={"custom": {"by": self.name}}),
-        )
 
 
 def run() -> list[Row]:
@@ -168,34 +230,35 @@ def run() -> list[Row]:
         _ratio("filter + merge, header and custom changed", ours, theirs, "merge both", None),
     ]
     rows.append(_ratio("filter, then every slot is read", ours, theirs, "read all", target=None))
-    for count in (1, 5, 10):
-        rows.append(_ratio(f"{count} plugins that allow", ours, theirs, f"Looks {count}"))
-        rows.append(
-            _ratio(f"{count} plugins that change custom, merged", ours, theirs, f"Edits {count}")
-        )
+    for what, (target, _) in CHAINS.items():
+        rows.append(_ratio(what, ours, theirs, what, target))
     rows.append(_imports("kaged.pipeline", python, IMPORT_TARGET_MS))
     rows.append(_imports("kaged.pipeline.pipeline", python, None))
     rows.append(asyncio.run(_growth()))
     return rows
 
 
-async def _pipeline(plugin: type[Plugin], count: int) -> Pipeline:
+async def _pipeline(chain: dict[str, Any]) -> Pipeline:
     clock = SystemClock()
     pipeline = Pipeline(clock, Ids(clock))
-    own = types.ModuleType("bench_own")  # however this file was loaded
-    own.__dict__.update(globals())
-    sys.modules["bench_own"] = own
+    policies = types.ModuleType("bench_policies")
+    policies.__dict__.update(Plugin=Plugin, ToolPreInvokeResult=ToolPreInvokeResult)
+    exec(POLICIES, policies.__dict__)  # as the other side does
+    sys.modules["bench_policies"] = policies
     report = await pipeline.load_configs(
-        PluginConfig(
-            name=f"p{n}",
-            kind=f"bench_own.{plugin.__name__}",
-            hooks=["tool_pre_invoke"],
-            capabilities=frozenset(CAPABILITIES),
+        PluginConfig.model_validate(
+            {"hooks": ["tool_pre_invoke"], "capabilities": CAPABILITIES, **_dotted(plugin)}
         )
-        for n in range(count)
+        for plugin in chain["plugins"]
     )
     assert report.in_force, report.problems
     return pipeline
+
+
+def _dotted(plugin: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the full name of its class; those of `POLICIES` are short."""
+    kind = plugin["kind"]
+    return {**plugin, "kind": kind if "." in kind else f"bench_policies.{kind}"}
 
 
 async def _turns(python: str) -> tuple[Rounds, Rounds]:
@@ -215,28 +278,32 @@ async def _turns(python: str) -> tuple[Rounds, Rounds]:
         "header": header,
         "both": both,
     }
-    timers = {what: timeit.Timer(line, globals=names) for what, line in STATEMENTS.items()}
-    pipelines = {
-        f"{plugin.__name__} {count}": await _pipeline(plugin, count)
-        for plugin in (Looks, Edits)
-        for count in (1, 5, 10)
+    timers = {
+        what: timeit.Timer(line, timer=time.thread_time, globals=names)
+        for what, line in STATEMENTS.items()
     }
-    payload = ToolPreInvokePayload(name="t", args={"a": 1})
+    sys.path.append(str(PUBLISHED_FOLDER))
+    chains = {
+        what: (await _pipeline(chain), ToolPreInvokePayload(name="t", args=chain["args"]))
+        for what, (_, chain) in CHAINS.items()
+    }
+    calls_of = dict.fromkeys(chains, 20)
 
     async def own_round() -> dict[str, float]:
         found: dict[str, float] = {}
         for what, timer in timers.items():
             found[what] = timer.timeit(FUNCTION_CALLS) / FUNCTION_CALLS
-        for what, pipeline in pipelines.items():
-            start = time.perf_counter()
-            calls = CHAIN_CALLS[int(what.split()[1])]
-            for _ in range(calls):
+        for what, (pipeline, payload) in chains.items():
+            start = time.thread_time()
+            for _ in range(calls_of[what]):
                 await pipeline.invoke_hook(
                     "tool_pre_invoke", payload, GlobalContext(request_id="r"), extensions=ext
                 )
-            found[what] = (time.perf_counter() - start) / calls
+            found[what] = (time.thread_time() - start) / calls_of[what]
         return found
 
+    first = await own_round()
+    calls_of.update({what: max(5, round(ROUND_S / first[what])) for what in chains})
     peer = subprocess.Popen(
         [python, "-c", PEER_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -247,7 +314,12 @@ async def _turns(python: str) -> tuple[Rounds, Rounds]:
         "capabilities": CAPABILITIES,
         "lines": STATEMENTS,
         "function_calls": FUNCTION_CALLS,
-        "chain_calls": CHAIN_CALLS,
+        "chains": {
+            what: {**chain, "plugins": [_dotted(plugin) for plugin in chain["plugins"]]}
+            for what, (_, chain) in CHAINS.items()
+        },
+        "policies": POLICIES,
+        "published": str(PUBLISHED_FOLDER),
     }
     print(json.dumps(setup), file=peer.stdin, flush=True)
     assert peer.stdout.readline().strip() == "ready"
@@ -255,11 +327,11 @@ async def _turns(python: str) -> tuple[Rounds, Rounds]:
     theirs: Rounds = {}
     for _ in range(ROUNDS):
         _keep(ours, await own_round())
-        print("go", file=peer.stdin, flush=True)
+        print(json.dumps(calls_of), file=peer.stdin, flush=True)
         _keep(theirs, json.loads(peer.stdout.readline()))
     peer.stdin.close()
     peer.wait(60)
-    for pipeline in pipelines.values():
+    for pipeline, _ in chains.values():
         await pipeline.close()
     return ours, theirs
 
@@ -297,7 +369,7 @@ def _imports(module: str, python: str, target: float | None) -> Row:
 
 async def _growth() -> Row:
     """Run 100,000 calls of two editing plugins and see what stays in memory."""
-    pipeline = await _pipeline(Edits, 2)
+    pipeline = await _pipeline(_chain("Edits", 2))
     ext = Extensions.model_validate(SLOTS)
     payload = ToolPreInvokePayload(name="t", args={"a": 1})
 

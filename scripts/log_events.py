@@ -15,6 +15,9 @@ METHODS = ("debug", "info", "warning", "error", "exception", "critical")
 KEY = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
 BEGIN, END = "<!-- log events: made from the code -->", "<!-- end of log events -->"
 _LOGGER = re.compile(r"(?:.*\.)?_?log(?:ger)?(?:\.bind\(.*\))?")
+_MAY_LOG = re.compile(
+    rf"\.\s*(?:{'|'.join(METHODS)})\b|\bLogLine\b"
+)  # reading is quicker than parsing
 _ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 
 
@@ -29,7 +32,8 @@ class LoggedEvent:
 def log_calls(source: Path) -> Iterator[tuple[Path, ast.Call, str]]:
     """Yield every call of a logger's method: the file, the call and the level."""
     for path in sorted(source.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if _MAY_LOG.search(text) else ():
             if not isinstance(node, ast.Call):
                 continue
             match node:

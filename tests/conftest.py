@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -23,6 +24,18 @@ pytest_plugins = ["rootpart", "requirements.levels", "requirements.plugin", "sha
 unmute_for_children()
 # As the daemon does: the tests have its spawner, and hundreds of cages, in their own process.
 raise_open_files()
+
+
+def pytest_configure() -> None:
+    """Let nobody look for garbage while tests are collected: none of it is any."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage of tests only: what was collected stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

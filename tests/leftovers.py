@@ -10,16 +10,38 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
 UNIT = Path(__file__).resolve().parent / "unit"
+FIRST = Path("/proc/1/task")
 PATIENCE_S = 5.0  # what was just killed is gone in a moment
 PAUSE_S = 0.02
 _LIMIT_LINE = "Max msgqueue size"
 _HELPERS = (b"/setup_helper_main.py", b"/launcher_main.py", b"/nsworker.py")
+
+
+def every_process() -> list[int]:
+    """Return the ids of all processes."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def children_of_the_first() -> list[int]:
+    """Return the ids of those whose parent is the first process: it takes over who lost theirs.
+
+    Twenty times as fast as looking at all. The kernel may leave one out when another ends in the
+    same moment, so a module's last test looks at all.
+    """
+    found: list[int] = []
+    try:
+        for task in FIRST.iterdir():
+            words = (task / "children").read_text(encoding="ascii").split()
+            found += map(int, words)
+    except OSError:  # not every kernel has the file, and a thread may end
+        return every_process()
+    return found
 
 
 class Leftovers:
@@ -32,32 +54,36 @@ class Leftovers:
         self._known: set[int] = set()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+    def pytest_runtest_teardown(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None]:
         """Look for leftovers when a test and its fixtures have ended."""
         yield
         if UNIT in item.path.parents:  # no unit test starts a process, and there are thousands
             return
-        found = self._settled()
+        last = nextitem is None or nextitem.path != item.path
+        found = self._settled(every_process if last else children_of_the_first)
         if found:
             self._known |= found.keys()
             pytest.fail(f"left behind: {'; '.join(found.values())}", pytrace=False)
 
-    def _settled(self) -> dict[int, str]:
+    def _settled(self, look: Callable[[], list[int]]) -> dict[int, str]:
         until = time.monotonic() + PATIENCE_S
-        while (found := self.orphans()) and time.monotonic() < until:
+        while (found := self.orphans(look)) and time.monotonic() < until:
             time.sleep(PAUSE_S)
         return found
 
-    def orphans(self) -> dict[int, str]:
+    def orphans(self, look: Callable[[], list[int]] | None = None) -> dict[int, str]:
+        """Return those that nobody looks after, of all processes or of those that `look` sees."""
         found: dict[int, str] = {}
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit() and int(entry.name) not in self._known:
+        for pid in (look or every_process)():
+            if pid not in self._known:
                 try:
-                    shown = self._orphan(Path(entry.path))
+                    shown = self._orphan(Path("/proc", str(pid)))
                 except OSError:  # gone, or not ours to look at
                     continue
                 if shown:
-                    found[int(entry.name)] = shown
+                    found[pid] = shown
         return found
 
     def _orphan(self, process: Path) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,8 @@ AGAIN = (
     "tests/security/cage/",
     "tests/security/sandbox/test_channel_reach.py",
 )
+TESTS = Path(__file__).parent
+_MARK = "needs_root"
 _AS_USER = re.compile(r"\[user[-\]]")  # cases that become an ordinary user: they were one already
 _KEY = "kaged-root-part"
 _PROPERTY = "requirement"
@@ -46,7 +50,7 @@ def of_root_part(item: pytest.Item) -> bool:
 
 def needs_root(item: pytest.Item) -> bool:
     """Return whether a test means anything to root only."""
-    return item.get_closest_marker("needs_root") is not None
+    return item.get_closest_marker(_MARK) is not None
 
 
 def named(nodes: LeftOut) -> list[str]:
@@ -61,6 +65,30 @@ def pytest_configure() -> None:
         raise pytest.UsageError("the root part needs root: run `sudo make test-root`")
 
 
+def may_hold_root_tests(module: Path) -> bool:
+    """Return whether a test module can have a test of the root part, by what is written in it.
+
+    It is run a second time as a whole, says the mark's name, or imports a helper that says it.
+    """
+    if f"tests/{module.relative_to(TESTS).as_posix()}".startswith(AGAIN):
+        return True
+    text = module.read_text(encoding="utf-8")
+    return _MARK in text or any(re.search(rf"\b{name}\b", text) for name in _marking_helpers())
+
+
+@cache
+def _marking_helpers() -> tuple[str, ...]:
+    helpers = sorted((TESTS / "fakes").rglob("*.py"))
+    return tuple(one.stem for one in helpers if _MARK in one.read_text(encoding="utf-8"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Do not even import the modules that have nothing for the root part: nearly all of them."""
+    if is_root_part() and collection_path.name.startswith("test_") and collection_path.is_file():
+        return None if may_hold_root_tests(collection_path.resolve()) else True
+    return None
+
+
 @pytest.hookimpl(trylast=True)  # after the requirement ids are on the tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what does not belong to this run."""
@@ -68,6 +96,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         outside = [item for item in items if not of_root_part(item)]
     elif os.geteuid() != 0:
         outside = [item for item in items if needs_root(item)]
+        unseen = {str(item.path) for item in outside if not may_hold_root_tests(item.path)}
+        if unseen:
+            raise pytest.UsageError(
+                f"the root part would not look into {', '.join(sorted(unseen))}"
+            )
         for item in outside:
             ids = [str(value) for name, value in item.user_properties if name == _PROPERTY]
             left_out(config)[item.nodeid] = ids

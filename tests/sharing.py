@@ -6,27 +6,37 @@ division of work is told here by path.
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = (
-    "tests/chaos/sessions/test_killed_at_each_step.py",
-    "tests/integration/daemon/test_declared_events.py",
-    "tests/integration/daemon/test_demo.py",
-    "tests/integration/daemon/test_guarded_from_the_start.py",
-    "tests/integration/docs/test_walks_recorded.py",
-    "tests/integration/packaging/test_wheel.py",
-    "tests/integration/pipeline/test_cpex_plugins.py",
-    "tests/integration/services/test_caldav_calendar.py",
-    "tests/integration/services/test_http_rest.py",
-    "tests/integration/services/test_imap_email.py",
-    "tests/integration/toolbox/test_dap_delve.py",
-)
+ROOT = Path(__file__).resolve().parents[1]
+
+TOGETHER = ("tests/integration/toolbox/test_dap_delve.py",)
+"""Modules with a dear fixture for a whole session that nobody else has a use for."""
 
 WHOLE = "tests/whole/"
 """Each module of whole tests has one daemon."""
+
+SOURCES = "tests/unit/reachability/"
+"""They ask one report, for which all of the source is read."""
+
+_SHARED = re.compile(r'scope="(?:module|package)"|^@(?:functools\.)?cache$', re.MULTILINE)
+_FOLDER = "conftest.py"
+
+
+@cache
+def shares(path: str) -> bool:
+    """Return whether a module, or its folder, sets something up once for all its tests."""
+    module = ROOT / path
+    return any(
+        file.is_file() and _SHARED.search(file.read_text(encoding="utf-8"))
+        for file in (module, module.with_name(_FOLDER))
+    )
 
 
 class ByModuleOrTest(LoadScopeScheduling):
@@ -34,7 +44,9 @@ class ByModuleOrTest(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if path in TOGETHER or path.startswith(WHOLE) else nodeid
+        if path.startswith(SOURCES):
+            return SOURCES
+        return path if path in TOGETHER or path.startswith(WHOLE) or shares(path) else nodeid
 
 
 @pytest.hookimpl

@@ -2,7 +2,9 @@
 
 Two thirds of what a command of a test costs is loading modules, the same ones every time. Here a
 server loads them once, and each `kaged …` is a child of it with its own words, environment, folder,
-standard files and exit code. A test about loading starts the program (`running_daemon.KAGED`).
+standard files and exit code. A test about loading starts the program (`running_daemon.KAGED`), and
+so does one whose environment changes how a program is loaded (`can_fork`). With KAGED_TESTS_EXEC=1
+whole tests fork nothing.
 
 The file is both ends: imported it asks, started as a program it serves.
 """
@@ -32,6 +34,19 @@ from typing import Any
 SERVER = Path(__file__)
 _FILES = 4
 _MOST = 1 << 20
+_READ_WHEN_LOADED = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_")
+_GIVEN = ("PATH", "LANG", "LC_ALL")
+
+
+def can_fork(env: Mapping[str, str]) -> bool:
+    """Return whether a program with this environment loads as the server has loaded."""
+    if os.environ.get("KAGED_TESTS_EXEC"):
+        return False
+    return all(
+        name in _GIVEN and os.environ.get(name) == value
+        for name, value in env.items()
+        if name.startswith(_READ_WHEN_LOADED)
+    )
 
 
 class Forked:
@@ -41,6 +56,10 @@ class Forked:
         self._asking = asking
         self._code: int | None = None
         self.pid = self._number()
+
+    def __del__(self) -> None:
+        # As with any other process, nobody has to ask for its end.
+        self._asking.close()
 
     def poll(self) -> int | None:
         """Return its exit code when it has ended."""
@@ -91,7 +110,7 @@ class CommandServer:
             # It ends when its standard input does, which is with this process at the latest.
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(SERVER), str(listening.fileno())],
-                env={name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+                env={name: os.environ[name] for name in _GIVEN if name in os.environ},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
@@ -109,15 +128,22 @@ class CommandServer:
         return Forked(asking)
 
     def run(
-        self, words: Sequence[str], env: Mapping[str, str], cwd: Path | None, timeout_s: float
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        timeout_s: float,
+        stdin: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """Run `kaged` with these words and no input, and wait for its end."""
+        """Run `kaged` with these words and this input, and wait for its end."""
         with (
-            Path(os.devnull).open("rb") as nothing,
+            tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as out,
             tempfile.TemporaryFile() as err,
         ):
-            files = [nothing.fileno(), out.fileno(), err.fileno()]
+            given.write(stdin.encode())
+            given.seek(0)
+            files = [given.fileno(), out.fileno(), err.fileno()]
             code = self.start(words, env, cwd, files).wait(timeout_s)
             return subprocess.CompletedProcess(["kaged", *words], code, _text(out), _text(err))
 
@@ -164,11 +190,11 @@ def _serve(listening: socket.socket) -> None:
 
 def _load() -> None:
     sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the command itself does
-    cli = importlib.import_module("kaged.cli")
-    names = [one.name for one in pkgutil.walk_packages(cli.__path__, "kaged.cli.")]
-    names.remove("kaged.cli.__main__")
-    # What commands load on demand: the client's parts, and the daemon's for those without one.
-    for name in (*names, "httpx", "httpcore", "kaged.app.wiring", "kaged.serve.http.app"):
+    product = importlib.import_module("kaged")
+    found = [one.name for one in pkgutil.walk_packages(product.__path__, "kaged.")]
+    # All that anybody loads on demand, without the programs, which run when they are loaded.
+    names = [one for one in found if not one.endswith("_main") and not one.endswith("__main__")]
+    for name in (*names, "httpx", "httpcore", "jsonschema_rs", "ast_grep_py"):
         importlib.import_module(name)
 
 

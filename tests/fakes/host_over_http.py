@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fakes.plugin_lab import BASE_MANIFEST, STUB
 from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, make_project
 
 PATIENCE_S = 30.0
+PAUSE_S = 0.01
 
 
 def write_stub(
@@ -71,6 +72,16 @@ class HttpHost:
         name = (await self.install(directory))["name"]
         state = await self.post(f"/plugins/{name}/enable")
         assert state["state"] == "running", state
+        return state
+
+    async def until(self, name: str, there: Callable[[Any], bool]) -> Any:
+        """Return what is shown of a plugin as soon as it is like this.
+
+        A process that ended by itself is noticed, and started again, in a moment of its own.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            while not there(state := await self.get(f"/plugins/{name}")):  # noqa: ASYNC110 - a process
+                await asyncio.sleep(PAUSE_S)
         return state
 
     async def call(

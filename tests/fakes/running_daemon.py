@@ -92,15 +92,22 @@ class InProcess:
         self, connection: PeerConnection | None, *, base_url: str = "http://127.0.0.1"
     ) -> httpx.AsyncClient:
         """Return a client whose requests seem to come over `connection`."""
-        app: Any = self.daemon.server.config.app
+        return client_over(self.daemon, connection, base_url)
 
-        async def with_peer(scope: Any, receive: Any, send: Any) -> None:
-            scope.setdefault("state", {})[STATE_KEY] = connection
-            await app(scope, receive, send)
 
-        return httpx.AsyncClient(
-            transport=httpx.ASGITransport(with_peer, raise_app_exceptions=False), base_url=base_url
-        )
+def client_over(
+    daemon: Daemon, connection: PeerConnection | None, base_url: str
+) -> httpx.AsyncClient:
+    """Return a client whose requests seem to come over `connection`, without a socket."""
+    app: Any = daemon.server.config.app
+
+    async def with_peer(scope: Any, receive: Any, send: Any) -> None:
+        scope.setdefault("state", {})[STATE_KEY] = connection
+        await app(scope, receive, send)
+
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(with_peer, raise_app_exceptions=False), base_url=base_url
+    )
 
 
 @asynccontextmanager
@@ -122,9 +129,8 @@ async def daemon_in_process(
         )
         await daemon.startup.open()
         own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
-        inside = InProcess(daemon, places, httpx.AsyncClient())
-        await inside.client.aclose()
-        inside.client = await closing.enter_async_context(inside.over(own, base_url="http://kaged"))
+        client = await closing.enter_async_context(client_over(daemon, own, "http://kaged"))
+        inside = InProcess(daemon, places, client)
         if serve:
             serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
             async with asyncio.timeout(WAIT_S):
@@ -197,7 +203,7 @@ def start_daemon(
 ) -> DaemonProcess:
     """Start a daemon and wait until it is ready or has given up; `said` tells which.
 
-    One that is forked has loaded its modules already, which saves half of what a start costs.
+    One that is forked has loaded its modules already, which saves most of what a start costs.
     """
     if config is not None:
         make_home(home, config)

@@ -15,6 +15,7 @@ from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, JsonValue, ManualClock, Tasks
 from kaged.config.workflows import InputType, Invoker, Workflow, WorkflowInput
 from kaged.inbox import Inbox
+from kaged.kernel.identity import Actor
 from kaged.store import Store
 from kaged.store.run_rows import RunRecord
 from kaged.toolbox.project import (
@@ -69,7 +70,10 @@ class SampleProjects:
 
 
 class GatedRunner:
-    """Carries runs out when the test says so. `fails_with` makes the next ones fail."""
+    """Carries runs out when the test says so. `fails_with` makes the next ones fail.
+
+    `when_cancelled` is what a run does instead of ending: it returns or raises something else.
+    """
 
     def __init__(self) -> None:
         self.started: list[RunRecord] = []
@@ -79,8 +83,11 @@ class GatedRunner:
         self.result: JsonValue = {"ok": True}
         self.fails_with: Exception | None = None
         self.waiting: set[str] = set()
+        self.when_cancelled: Callable[[], JsonValue] | None = None
 
-    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+    async def run(
+        self, run: RunRecord, workflow: Workflow, identity: Actor | None = None
+    ) -> JsonValue:
         assert workflow is WORKFLOWS[run.workflow_name]
         self.started.append(run)
         self.begun.set()
@@ -88,6 +95,8 @@ class GatedRunner:
             await self.go_on.wait()
         except asyncio.CancelledError:
             self.cancelled.append(run.run_id)
+            if self.when_cancelled is not None:
+                return self.when_cancelled()
             raise
         if self.fails_with is not None:
             raise self.fails_with

@@ -16,7 +16,7 @@ from requirements.rows import (
     load_ledger,
     load_rows,
 )
-from sharing import TOGETHER
+from sharing import SOURCES, TOGETHER, WHOLE, shares
 
 ROWS = [Row("PH-WIRE-01", "must", "plugin-host"), Row("PH-WIRE-02", "may", "plugin-host")]
 
@@ -98,6 +98,14 @@ def test_a_test_that_fails_in_teardown_proves_nothing() -> None:
 def test_every_module_whose_tests_stay_together_is_there_and_has_a_dear_fixture() -> None:
     for path in TOGETHER:
         assert re.search(r'scope="(module|session)"', (ROOT / path).read_text(encoding="utf-8"))
+    assert all((ROOT / folder).is_dir() for folder in (WHOLE, SOURCES))
+    for path in (
+        "tests/integration/packaging/test_wheel.py",  # has a module's fixture
+        "tests/security/projects/test_widening.py",  # has it from its folder
+        "tests/security/cage/test_escapes.py",  # keeps what it found out
+    ):
+        assert shares(path), path
+    assert not shares("tests/unit/base/test_ids.py")
 
 
 def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:

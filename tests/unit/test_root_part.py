@@ -8,7 +8,7 @@ from pathlib import Path
 
 from requirements.plugin import Outcomes
 from requirements.rows import ROOT
-from rootpart import AGAIN, named
+from rootpart import AGAIN, may_hold_root_tests, named
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import conformance
@@ -24,6 +24,19 @@ def test_what_was_left_out_is_named_once_for_all_its_cases() -> None:
 def test_what_runs_again_as_root_is_there() -> None:
     for path in AGAIN:
         assert (ROOT / path).exists(), path
+
+
+def test_the_root_part_looks_into_modules_that_may_be_its_own_and_no_others() -> None:
+    """Importing all took longer than its tests; one that it would miss fails a full run."""
+    tests = ROOT / "tests"
+    for path in (
+        "integration/cage/test_many.py",  # again, as root
+        "chaos/daemon/test_bad_places.py",  # says the mark
+        "security/cage/test_net_escapes.py",  # has it from a helper
+    ):
+        assert may_hold_root_tests(tests / path), path
+    for path in ("unit/base/test_ids.py", "whole/edge/test_backup_and_restore.py"):
+        assert not may_hold_root_tests(tests / path), path
 
 
 def test_rows_that_only_root_can_prove_wait_for_the_root_part() -> None:

@@ -26,7 +26,7 @@ from kaged.events import EventHub
 from kaged.inbox import Inbox
 from kaged.services.account_service import AccountService, PlannedProvider
 from kaged.services.accounts import Accounts
-from kaged.services.admission import CallerAdmission
+from kaged.services.admission import CallerAdmission, OperationsOf
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.configured import provider_rules, rate_rules, signing_key
@@ -74,6 +74,7 @@ async def build_services(
     hub: EventHub,
     inbox: Inbox,
     skill_metadata: dict[str, SkillMetadata],
+    operations_of: OperationsOf,
     clock: Clock,
     closing: AsyncExitStack,
 ) -> AccountService:
@@ -81,7 +82,8 @@ async def build_services(
 
     Inputs are told apart by a digest with the key `fingerprints`. It outlives the process: a call
     that is repeated after a restart, or waited for consent, is the same call. `skill_metadata` is
-    what the files of the operator's skills say; it changes with them.
+    what the files of the operator's skills say; it changes with them. `operations_of` says what
+    a person may call by now.
 
     Raises:
         KagedError: the key of the vault or the signing secret cannot be used.
@@ -108,7 +110,12 @@ async def build_services(
     calls = MutatingCalls(memory.calls, clock)
     consents = Consents(inbox, clock, on_plan)
     admission = CallerAdmission(
-        tokens, registry, skills, trail, require_skill=section.require_skill
+        tokens,
+        registry,
+        skills,
+        trail,
+        require_skill=section.require_skill,
+        operations_of=operations_of,
     )
     linking = AccountLinking(admission, registry, accounts, flows)
     manager = CapabilityManager(

@@ -33,6 +33,7 @@ from kaged.cage.net import NetGate
 from kaged.cage.orphan_processes import end_stale
 from kaged.config.settings import Settings
 from kaged.diagnostics.doctor import CageCheck, Live, examine
+from kaged.diagnostics.people_check import people_row
 from kaged.events import AskedOf, EventHub
 from kaged.inbox import Inbox
 from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
@@ -94,7 +95,10 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         record=audit.record,
         post=audit.post,
         announce=lambda name, data: hub.publish(
-            ATTENTION_TOPIC, name, data, asked_of=AskedOf(data["owner"], data["asked_in"])
+            ATTENTION_TOPIC,
+            name,
+            data,
+            asked_of=AskedOf(data["owner"], data["asked_in"], data["project_id"]),
         ),
         clock=clock,
     )
@@ -155,7 +159,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
-        on_session=store.sessions.ensure,
+        on_session=lambda session_id, project_id, ownership: store.sessions.ensure(
+            session_id, project_id, ownership=ownership
+        ),
         ready=readiness.ready,
     )
 
@@ -172,6 +178,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         hub=hub,
         inbox=inbox,
         skill_metadata=skills.operator_metadata,
+        operations_of=lambda person: (
+            (core.services.service_accounts.grant_of(person) or state.grant_of(person)).operations
+        ),
         clock=clock,
         closing=closing,
     )
@@ -315,6 +324,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         live = Live(state.settings, store, audit, core.key, gates.rows, pipeline.row)
         return [
             *await examine(core.places, environ, live=live, probe=cage_check.rows),
+            people_row(state.settings.daemon, await store.projects.names()),
             mcp.row(),
             skills.row(),
             *accounts.checks(),
@@ -359,7 +369,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         tools=agent_tools,
         work=work,
         code=language_services,
-        undo=UndoService(agent_tools.workspace_of, audit),
+        undo=UndoService(agent_tools.workspace_of, audit, store.sessions.allowed),
         models=models,
         sessions=sessions,
         lua=scripts,

@@ -31,8 +31,10 @@ from kaged.serve.http.access import Credentials, access_rules
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
+from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.http.services import ReadinessGate
 from kaged.store import Store
+from kaged.store.service_account_rows import ServiceAccountRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     with gates.passing("token", "The token of the TCP listener, readable only by you.") as gate:
         token = TokenFile.open(token_file(settings.places), os.getuid())
         gate.found = str(token.path)
-    credentials = Credentials(token, CookieSessions(clock))
+    service_accounts = ServiceAccounts(ServiceAccountRows(store), audit, clock, ids)
+    await service_accounts.load()
+    credentials = Credentials(token, CookieSessions(clock), service_accounts)
     with gates.passing("socket", "The Unix socket that the command line uses.") as gate:
         unix = bind_unix(settings.places.socket)
         closing.callback(_remove_socket, settings.places.socket)
@@ -159,6 +163,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         ids=ids,
         rules=lambda: access_rules(state),
         credentials=credentials,
+        service_accounts=service_accounts,
         launch=LaunchTokens(clock),
         hub=hub,
         metrics=_metrics(audit, hub),

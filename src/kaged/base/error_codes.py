@@ -46,6 +46,8 @@ EDGE: _Rows = {
     "token_file_unusable": (500, "The bearer token file cannot be trusted or read."),
     "too_many_connections": (503, "As many connections as there may be are open."),
     "too_many_subscribers": (503, "The event stream serves only so many clients at a time."),
+    "token_expired": (401, "The token of a service account has expired."),
+    "token_revoked": (401, "The token of a service account was revoked."),
     "unauthenticated": (401, "No credential, or one that is not valid (any more)."),
     "unexpected_message": (400, "The client spoke on a stream that only the daemon speaks on."),
 }
@@ -348,12 +350,15 @@ _SERVICES: _Rows = {
     "capability_outcome_unknown": (409, "An earlier call may have taken effect; check first."),
     "capability_rate_limited": (429, "Too many calls or flows; see `retry_after_seconds`."),
     "operator_only": (403, "The caller came through a front end and is not the operator."),
+    "service_account_exists": (409, "The name of a service account is or was somebody's."),
+    "service_account_not_found": (404, "There is no service account of this name."),
     "service_provider_unknown": (404, "There is no such provider of account capabilities."),
     "skill_changed": (409, "The files of a skill changed since they were shown."),
     "skill_denied": (403, "The skill is switched off, or may not be used in this chat."),
     "skill_metadata_invalid": (422, "A skill's file is not valid; the skill cannot be used."),
     "skill_not_agreed": (403, "A skill wants accounts, and the operator has not agreed to it."),
     "skill_not_found": (404, "There is no such skill, or it cannot be used."),
+    "too_many_service_accounts": (409, "There are as many service accounts as there may be."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
 }
 

@@ -123,7 +123,10 @@ class _Search:
         ):
             return
         path = self._locate(name)
-        if self._is_base_program(path):
+        base = self._base_program_behind(path) if name in self.runtimes else None
+        if base is not None and posixpath.basename(base) != name:
+            self.links[f"{_SHOWN_DIR}/{name}"] = base
+        if base is not None or self._is_base_program(path):
             return
         real = self._follow(path)
         if not self._in_visible(real):
@@ -157,6 +160,21 @@ class _Search:
     def _is_base_program(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
         return folder in {"/usr/bin", "/bin"} and name in self.facts.base_programs.programs
+
+    def _base_program_behind(self, path: str) -> str | None:
+        """Return the program of every cage that a runtime of config.toml is, or links to."""
+        for _ in range(_MAX_LINKS):
+            self.seen[path] = _identity(path)
+            folder, name = posixpath.split(path)
+            path = f"{os.path.realpath(folder)}/{name}"
+            if self._is_base_program(path):
+                return path
+            try:
+                target = os.readlink(path)  # noqa: PTH115 - string paths throughout
+            except OSError:
+                return None
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        return None
 
     def _follow(self, path: str) -> str:
         """Follow links to the file itself, noting each link that must exist inside too."""
@@ -194,7 +212,8 @@ class _Search:
         asked = name if "/" not in name else path.rpartition("/")[2]
         if folder in _SYSTEM_BIN:
             self.files[real] = None
-            if folder in {"/usr/sbin", "/usr/local/sbin"} and "/" not in name:
+            sbin = folder in {"/usr/sbin", "/usr/local/sbin"}
+            if "/" not in name and (sbin or name in self.runtimes):
                 self.links[f"{_SHOWN_DIR}/{asked}"] = real
         elif layout.at_own_path:
             self.files[real] = None

@@ -69,7 +69,7 @@ class SetupHelper:
 
         Raises:
             CageUnavailable: limits could not be set; the cage must not be released.
-            CageStartFailed: the helper is gone or silent; the same holds.
+            CageStartFailed: bwrap has ended, or the helper is gone or silent; the same holds.
         """
         register, setup_tasks = self.start()
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -192,7 +192,9 @@ class SetupHelper:
         waiter = self._waiting.get(answer["number"])
         if waiter is None or waiter.done():
             return
-        if "error" in answer:
+        if answer.get("ended"):
+            waiter.set_exception(CageStartFailed("bwrap ended before the command was started"))
+        elif "error" in answer:
             why = f"the limits of the cage could not be set: {answer['error']}"
             waiter.set_exception(CageUnavailable(why, row="cage.limits"))
         else:

@@ -193,8 +193,18 @@ def _run(libc: Any, setup_task: dict[str, Any]) -> dict[str, Any]:
         _set_limits(setup_task)
         ceilings = _set_ceilings(libc, user_namespace, setup_task["ceilings"])
     except OSError as error:
-        return {"number": number, "error": str(error)}
+        return {"number": number, "error": str(error), "ended": _has_ended(setup_task["pid"])}
     return {"number": number, "ceilings": ceilings}
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a process is gone, or is dead and only waits to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as everywhere in this file
+            state = file.read().rpartition(b") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state in b"ZX"
 
 
 def _namespace_of(pid: int) -> int:

@@ -13,14 +13,15 @@ from kaged.cli.conversion import Group
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
-    "run", "chat", "answer", "status", "doctor", "backup", "restore", "schema", "completion", "man",
+    "run", "chat", "answer", "status", "usage", "doctor", "backup", "restore", "schema",
+    "completion", "man",
 )  # fmt: skip
 """Commands of the first level."""
 
 _GROUPS: Final = (
     "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
-    "lua", "model", "mcp", "plugin", "skill", "account", "capability", "bridge", "audit", "cage",
-    "pipeline",
+    "lua", "model", "mcp", "plugin", "skill", "account", "service-account", "capability", "bridge",
+    "audit", "cage", "pipeline",
 )  # fmt: skip
 """Groups of commands."""
 
@@ -29,6 +30,7 @@ _ELSEWHERE: Final = {
     "capability": ("account", "capabilities"),
     "completion": ("man", "completions"),
     "restore": ("backup", "restores"),
+    "service-account": ("service_account", "app"),
 }
 """Module and name of what is not `app` in the module of its own name."""
 

@@ -11,7 +11,9 @@ from kaged.base import KagedError
 from kaged.config.cageblock import FullLimits
 from kaged.config.containers import Hidden, ListOf, MapOf, Mapped
 from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork
+from kaged.config.people_section import FrontEndSection
 from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
+from kaged.config.problems import Severity
 from kaged.config.records import RecordShape, empty_map, key, optional, record, section
 from kaged.config.secret import Secret
 from kaged.config.shapes import Choice, Flag, TextShape, Whole
@@ -106,6 +108,11 @@ class AuthSection:
         ListOf(NETWORK),
         "Proxies whose `X-Kaged-User-Id` header is believed.",
         default=(),
+    )
+    front_end: FrontEndSection = section(
+        "What else those proxies may say about a person, and in which headers.",
+        factory=FrontEndSection,
+        unknown=Severity.ERROR,
     )
     allowed_hosts: tuple[str, ...] = key(
         ListOf(TextShape(max_chars=253)),

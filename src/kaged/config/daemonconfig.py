@@ -24,9 +24,10 @@ from kaged.config.coresections import (
 )
 from kaged.config.files import Privacy
 from kaged.config.nodes import Node
+from kaged.config.people_section import PEOPLE, PersonSection
 from kaged.config.providers import CapabilitiesSection, SkillSection
 from kaged.config.reading import DocumentPosition, Loaded, Reading
-from kaged.config.records import RecordShape, key, record, section
+from kaged.config.records import RecordShape, empty_map, key, record, section
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.tomldoc import load_toml
 from kaged.config.toolsections import (
@@ -46,6 +47,12 @@ class DaemonConfig:
 
     daemon: DaemonSection = section("The daemon itself.", factory=DaemonSection)
     auth: AuthSection = section("Who may use the HTTP API.", factory=AuthSection)
+    people: Mapping[str, PersonSection] = key(
+        PEOPLE,
+        "People whom a front end or a sign-in names, by id; `*` is everybody else. As soon as "
+        "somebody is named, whoever is not may use nothing.",
+        default_factory=empty_map,
+    )
     storage: StorageSection = section("The database.", factory=StorageSection)
     sandbox: SandboxSection = section("Cages.", factory=SandboxSection)
     logging: LoggingSection = section("The log.", factory=LoggingSection)

@@ -9,7 +9,9 @@ from kaged.base import Clock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode, AuthSection
 from kaged.config.hostvalues import Bind
+from kaged.config.people_section import people_of
 from kaged.config.settings import Settings
+from kaged.kernel.identity import EVERYTHING, People, PersonGrant
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class DaemonState:
     started_ms: int = field(init=False)
     _started_s: float = field(init=False)
     bound_settings: Settings = field(init=False)
+    _people: tuple[Settings, People] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.started_ms = self.clock.now_ms()
@@ -42,6 +45,22 @@ class DaemonState:
     def auth(self) -> AuthSection:
         """The access settings in force."""
         return self.settings.daemon.value.auth
+
+    @property
+    def people(self) -> People:
+        """The people whom the settings in force name."""
+        if self._people is None or self._people[0] is not self.settings:
+            self._people = self.settings, people_of(self.settings.daemon.value.people)
+        return self._people[1]
+
+    def grant_of(self, person_id: str) -> PersonGrant:
+        """Return what somebody is allowed by now; the operator is allowed everything.
+
+        A person of the operator's id whom the settings name is held to what they say.
+        """
+        if person_id == self.auth.operator and person_id not in self.people.grants:
+            return EVERYTHING
+        return self.people.grant_of(person_id)
 
     @property
     def mode(self) -> AuthMode:

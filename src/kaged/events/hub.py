@@ -39,10 +39,14 @@ class TooManySubscribers(KagedError):
 
 @dataclass(frozen=True, slots=True)
 class AskedOf:
-    """Of whom something is asked, and in which of their chats; None: of the operator, in any."""
+    """Of whom something is asked, and in which of their chats; None: of the operator, in any.
+
+    `project_id` is the project that it is about, if any.
+    """
 
     owner: JsonValue
     asked_in: JsonValue
+    project_id: JsonValue = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class Inbox:
     async def get(self, request_id: str, actor: Actor) -> InboxRequest:
         """Return a request that an actor may answer. Raises RequestNotFound."""
         found = await self._find(request_id)
-        if not may_answer(actor, found.owner, found.asked_in):
+        if not may_answer(actor, found.owner, found.asked_in, found.project_id):
             # A foreign request and an unknown one look the same.
             raise RequestNotFound.of_id(request_id)
         return found.at(self._clock.now_ms())

@@ -1,9 +1,15 @@
-"""`Actor`: who acts, as the edge that let them in found out."""
+"""`Actor`: who acts, as the edge that let them in found out.
+
+`PersonFacts` is what a verified source (a front end, a sign-in) says about a person, `PersonGrant`
+what the operator allows them. `Actor.person` merges the two, by one rule for every source.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
@@ -13,6 +19,17 @@ PRIVATE_CHAT: Final = "private"
 UNKNOWN_PERSON: Final = "operator"
 """Who somebody is on record whom nobody authenticated."""
 
+PERSON_ID: Final = r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}"
+"""The pattern of a person's id: addresses, names, and ids of Matrix (`@ann:example.org`)."""
+
+SERVICE_PREFIX: Final = "service:"
+"""How the ids of service accounts begin, and those of nobody else."""
+
+MAX_GROUPS: Final = 64
+"""How many roles, and how many teams, a source may name."""
+
+MAX_GROUP_CHARS: Final = 128
+
 
 class VouchedBy(StrEnum):
     """What vouched for an actor."""
@@ -20,8 +37,65 @@ class VouchedBy(StrEnum):
     UNIX = "unix"
     BEARER = "bearer"
     COOKIE = "cookie"
+    SERVICE_ACCOUNT = "service_account"
     INSECURE = "insecure"
     OPEN = "open"
+
+
+def is_group_name(text: str) -> bool:
+    """Return whether a text can name a role or a team: printable, without commas, not too long."""
+    bare = text.strip() == text
+    return 0 < len(text) <= MAX_GROUP_CHARS and bare and text.isprintable() and "," not in text
+
+
+@dataclass(frozen=True, slots=True)
+class PersonFacts:
+    """What a verified source says about a person. The source has bounded every list and text.
+
+    Claims are pairs of name and value, sorted, so that the facts can be compared and hashed.
+    """
+
+    person_id: str
+    roles: frozenset[str] = frozenset()
+    teams: frozenset[str] = frozenset()
+    claims: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PersonGrant:
+    """What the operator says about a person, and allows them.
+
+    `projects` holds names or ids of projects, `operations` patterns of operations of capabilities;
+    None allows every one, an empty set none.
+    """
+
+    roles: frozenset[str] = frozenset()
+    teams: frozenset[str] = frozenset()
+    projects: frozenset[str] | None = None
+    operations: frozenset[str] | None = None
+
+
+EVERYBODY_ELSE: Final = "*"
+EVERYTHING: Final = PersonGrant()
+NOTHING: Final = PersonGrant(projects=frozenset(), operations=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """The people whom the operator has named, with what each is allowed.
+
+    Where nobody is named, everybody whom a verified source names may use everything that is open
+    to people. As soon as somebody is named, the others get what stands under `*`, or nothing.
+    """
+
+    grants: Mapping[str, PersonGrant] = field(default_factory=lambda: MappingProxyType({}))
+
+    def grant_of(self, person_id: str) -> PersonGrant:
+        """Return what a person is allowed."""
+        if not self.grants:
+            return EVERYTHING
+        named = self.grants.get(person_id)
+        return self.grants.get(EVERYBODY_ELSE, NOTHING) if named is None else named
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +106,9 @@ class Actor:
     `person_id` is None where nobody was authenticated (insecure mode). With `by_front_end` it is
     the person whom a trusted front end named, in the chat that it named; otherwise the operator.
     Whoever has no chat type cannot use what is kept for private chats.
+
+    `roles`, `teams` and `claims` say more about the person; policies decide on them. `projects` and
+    `operations` are what the operator allows them: None is everything, an empty set nothing.
 
     `thread_id` is the thread within the chat, and the two source names are what the chat calls the
     person; they route and describe, and decide nothing.
@@ -48,6 +125,9 @@ class Actor:
     by_front_end: bool = False
     roles: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()
+    claims: tuple[tuple[str, str], ...] = ()
+    projects: frozenset[str] | None = None
+    operations: frozenset[str] | None = None
     agent_path: str | None = None
     skill: str | None = None
     thread_id: str | None = None
@@ -65,6 +145,28 @@ class Actor:
             return cls(None, vouched_by, request_id=request_id)
         return cls(
             person_id, vouched_by, PRIVATE_CHAT, provider=OWN_PROVIDER, request_id=request_id
+        )
+
+    @classmethod
+    def person(
+        cls, facts: PersonFacts, grant: PersonGrant, vouched_by: VouchedBy, request_id: str = ""
+    ) -> Actor:
+        """Return a person, who is not the operator, in no chat.
+
+        Roles and teams are those of the facts and of the grant together; claims are the source's
+        alone, projects and operations the operator's alone. So a source can say who somebody is,
+        and never widen what they may use.
+        """
+        return cls(
+            facts.person_id,
+            vouched_by,
+            by_front_end=True,
+            roles=facts.roles | grant.roles,
+            teams=facts.teams | grant.teams,
+            claims=facts.claims,
+            projects=grant.projects,
+            operations=grant.operations,
+            request_id=request_id,
         )
 
     @property

@@ -34,11 +34,12 @@ class AccessAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose a thing is: a person's, in a chat. Without an owner it is the operator's."""
+    """Whose a thing is: a person's, in a chat and a project. Without an owner: the operator's."""
 
     owner: str | None = None
     chat_id: str | None = None
     audience: Audience = Audience.OPERATOR
+    project_id: str | None = None
 
 
 OPERATORS: Final = Ownership()
@@ -61,7 +62,7 @@ def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
     """Return whether an actor may do something with a thing. What is unknown is denied."""
     if not actor.by_front_end:
         return True
-    if not actor.person_id or not thing.owner:
+    if not actor.person_id or not thing.owner or not may_use_project(actor, thing.project_id):
         return False
     here = actor.chat_id == thing.chat_id
     if actor.person_id == thing.owner:
@@ -71,7 +72,19 @@ def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
     return shared and action is not AccessAction.MANAGE
 
 
-def may_answer(actor: Actor, owner: str | None, asked_in: str | None) -> bool:
+def may_use_project(actor: Actor, project_id: str | None) -> bool:
+    """Return whether an actor may use a project at all. What belongs to none is nobody's to deny.
+
+    The edge has put the ids of projects into `actor.projects`, in place of the operator's words.
+    """
+    if not actor.by_front_end or actor.projects is None or project_id is None:
+        return True
+    return project_id in actor.projects
+
+
+def may_answer(
+    actor: Actor, owner: str | None, asked_in: str | None, project_id: str | None = None
+) -> bool:
     """Return whether an actor may see and answer what is asked of `owner`, or of the operator.
 
     The operator may answer for everybody. People answer their own, where they were asked or in
@@ -80,4 +93,5 @@ def may_answer(actor: Actor, owner: str | None, asked_in: str | None) -> bool:
     if not actor.by_front_end:
         return True
     here = asked_in is None or asked_in == actor.chat_id or actor.chat_type == PRIVATE_CHAT
-    return bool(actor.person_id) and actor.person_id == owner and here
+    mine = bool(actor.person_id) and actor.person_id == owner
+    return mine and here and may_use_project(actor, project_id)

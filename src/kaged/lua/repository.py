@@ -1,7 +1,8 @@
 """`Repository`: what of a workdir's git an exec cage may write, and what stays as it is.
 
 The operator's own git runs hooks, and commands that configuration names, later and outside every
-cage. So hooks and configuration are read-only inside, `.git` is a mount of its own that can be
+cage. Every cage is kept from these as protected paths (`kaged.kernel.protected_paths`). Scripts
+get less than agents: configuration is read-only inside, `.git` is a mount of its own that can be
 neither renamed nor replaced, and what cannot be held that way is put right afterwards.
 """
 
@@ -14,6 +15,7 @@ from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsGrant, FsMode
+from kaged.kernel.protected_paths import GIT_CONFIGS
 from kaged.lua.gitsettings import read_settings
 
 MAX_POINTER_BYTES: Final = 4096
@@ -103,19 +105,11 @@ class Repository:
 
 
 def _held(git_dir: Path) -> list[FsGrant]:
-    """Return what of a git directory is read-only: hooks, configuration, other work trees."""
-    with contextlib.suppress(OSError):
-        git_dir.joinpath("hooks").mkdir(exist_ok=True)
-    held = _existing(git_dir, "hooks", "config", "config.worktree", "worktrees", "modules")
-    for name, value in read_settings(git_dir / "config"):
-        if name in {"core.hookspath", "include.path", "includeif.path"} and value:
-            place = os.path.normpath(git_dir.parent / value)
-            if name != "core.hookspath":
-                place = os.path.normpath(git_dir / value)
-            inside = place.startswith(f"{git_dir.parent}/") and os.path.realpath(place) == place
-            if inside and Path(place).exists() and place != str(git_dir):
-                held.append(FsGrant(place, FsMode.RO))
-    return held
+    """Return what of a git directory is read-only for scripts: configuration, other work trees.
+
+    Hooks, hook folders and included files are protected paths, which every cage is kept from.
+    """
+    return _existing(git_dir, *GIT_CONFIGS, "worktrees", "modules")
 
 
 def _existing(folder: Path, *names: str) -> list[FsGrant]:

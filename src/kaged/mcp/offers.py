@@ -112,13 +112,13 @@ class Offers:
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
             CallOrigin,
-            user_subject,
+            subject_of,
         )
 
         origin = CallOrigin(
             request_id=context.request_id,
             at_ms=self._clock.now_ms(),
-            subject=user_subject(context.operator_id),
+            subject=subject_of(context.identity, context.operator_id),
             agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
             source="agent",
             scope=scope,

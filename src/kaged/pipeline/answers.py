@@ -14,9 +14,7 @@ from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.plan import Step
 from kaged.pipeline.records import PluginViolation
-from kaged.pipeline.results import PluginResult
-
-MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
+from kaged.pipeline.results import MAX_RETRY_DELAY_MS, PluginResult
 
 
 def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted | None:
@@ -41,12 +39,13 @@ def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted
     accepted = Accepted()
     if len(stated) > 1 or "modified_extensions" not in stated:
         _accept_rest(step, chain, given, stated, accepted)
-    if "modified_extensions" in stated and step.may_edit and not accepted.denied:
-        own = chain.extensions
+    own = chain.extensions
+    if "modified_extensions" in stated and own and step.may_edit and not accepted.denied:
         discarded: list[DiscardedChange] = []
         edited = stated["modified_extensions"]
-        merged = merge_extensions(own, edited, step.rights, step.name, discarded)
-        if merged is not own and merged is not None and own is not None:
+        capabilities = step.rights.capabilities
+        merged = merge_extensions(own, edited, capabilities, step.name, discarded)
+        if merged is not None and merged is not own:
             if merged.custom is not own.custom:
                 check_weight(merged.custom, "the custom slot of the answer")
             accepted.extensions = merged

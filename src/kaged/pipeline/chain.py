@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any, TypeAlias, final
 
 from kaged.base.lazy_dataclass import dataclass
@@ -64,6 +65,7 @@ class Denial:
     step: Step
     violation: PluginViolation | None
     denial_metadata: Any
+    retry_delay_ms: int = 0
 
     @property
     def message(self) -> str:
@@ -73,7 +75,10 @@ class Denial:
 
 
 class Chain:
-    """The state of one call: the payload and extensions so far, and what each plugin did."""
+    """The state of one call: the payload and extensions so far, and what each plugin did.
+
+    Every hook runs in a copy of `scope`, the caller's context.
+    """
 
     __slots__ = (
         "_copied",
@@ -89,6 +94,7 @@ class Chain:
         "payload",
         "plan",
         "retry_delay_ms",
+        "scope",
     )
 
     def __init__(
@@ -98,8 +104,10 @@ class Chain:
         global_context: contexts.GlobalContext,
         known_contexts: contexts.PluginContextTable | None,
         extensions: Extensions | None,
+        scope: Context,
     ) -> None:
         self.plan = plan
+        self.scope = scope
         self.payload = payload
         self._copied: Any = None
         self._flat_fields: tuple[str, ...] | None = None
@@ -200,8 +208,10 @@ class Chain:
         if denial is not None:
             result.continue_processing = False
             result.violation = denial.violation
-        elif self.retry_delay_ms:
-            result.retry_delay_ms = self.retry_delay_ms
+        # Who denies says when to come back; what others asked for is about a call that was made.
+        delay_ms = self.retry_delay_ms if denial is None else denial.retry_delay_ms
+        if delay_ms:
+            result.retry_delay_ms = delay_ms
         if self.modified is not None:
             result.modified_payload = self.modified
         if self.extensions is not self.original_extensions:

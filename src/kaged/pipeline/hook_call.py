@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any, NamedTuple
 
 from kaged.base import KagedError, Tasks
@@ -41,10 +41,13 @@ def running_task() -> asyncio.Task[Any]:
     return task
 
 
-def start_hook(hook: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> tuple[bool, Any]:
+def start_hook(
+    hook: Coroutine[Any, Any, Any], task: asyncio.Task[Any], scope: Context
+) -> tuple[bool, Any]:
     """Run a hook that has not started, in `task`, which runs, up to its first suspension.
 
-    Return True and its answer, or False and what `finish_hook` needs to go on with it.
+    `scope` is a context of its own: what the hook sets there stays there. Return True and its
+    answer, or False and what `finish_hook` needs to go on with it.
 
     What the hook raises is raised, whatever its class; a panic of a Rust library or an interrupt
     is no `Exception`.
@@ -53,7 +56,6 @@ def start_hook(hook: Coroutine[Any, Any, Any], task: asyncio.Task[Any]) -> tuple
         KagedError: `plugin_cancelled`; it ended by a cancellation that nobody else asked for.
     """
     requested = task.cancelling()
-    scope = copy_context()
     try:
         waiting = scope.run(hook.send, None)
     except StopIteration as done:

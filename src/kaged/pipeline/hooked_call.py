@@ -44,7 +44,6 @@ class HookOutcome:
     payload: Any
     changed_by: tuple[str, ...] = ()
     violation: PluginViolation | None = None
-    retry_delay_ms: int = 0
     denied_by: str | None = None
     refusal: Sentence | None = None
 
@@ -205,18 +204,19 @@ class HookedCall:
         if contexts is not None:
             self._contexts = {**(self._contexts or {}), **contexts}
         if result.continue_processing and result.modified_payload is None:
-            return HookOutcome(_ALLOWED, payload, retry_delay_ms=result.retry_delay_ms)
+            return HookOutcome(_ALLOWED, payload)
         records = result.executions
         denier = next((r.plugin_name for r in records if not r.effective_allow), None)
         decision, refusal = _ALLOWED, None
         if denier is not None:
-            decision, refusal = _denied(hook, denier, result.violation)
+            decision, refusal = _denied(
+                hook, denier, result.violation, retry_delay_ms=result.retry_delay_ms
+            )
         return HookOutcome(
             decision=decision,
             payload=result.modified_payload or payload,
             changed_by=tuple(r.plugin_name for r in records if r.payload_modified),
             violation=result.violation,
-            retry_delay_ms=result.retry_delay_ms,
             denied_by=denier,
             refusal=refusal,
         )
@@ -238,9 +238,15 @@ class HookedCall:
 
 
 def _denied(
-    hook: str, plugin: str, violation: PluginViolation | None, message: str = ""
+    hook: str,
+    plugin: str,
+    violation: PluginViolation | None,
+    message: str = "",
+    retry_delay_ms: int = 0,
 ) -> tuple[Decision, Sentence]:
     reason = (message or "no reason given") if violation is None else violation.reason
     remedy = f"ask the operator of this daemon about the policy {plugin}"
+    if retry_delay_ms:
+        remedy = f"try again in {retry_delay_ms / 1000:g} s"
     decision = Decision.deny("pipeline", f"{hook}: {plugin}: {reason}", remedy)
     return decision, describe_policy_refusal(plugin, reason, remedy)

@@ -23,6 +23,7 @@ from kaged.pipeline.isolation import (
     model_dict,
     new_frozen,
     same_value,
+    set_model_dict,
 )
 from kaged.pipeline.slots import (
     Extensions,
@@ -50,7 +51,7 @@ _NOBODY = "it cannot be changed"
 def merge_extensions(
     original: Extensions | None,
     plugin_output: object,
-    capabilities: frozenset[str] | Rights,
+    capabilities: frozenset[str],
     plugin_name: str,
     discarded: list[DiscardedChange] | None = None,
 ) -> Extensions | None:
@@ -66,45 +67,46 @@ def merge_extensions(
     """
     if original is None or plugin_output is None:
         return original
-    rights = (
-        capabilities
-        if isinstance(capabilities, Rights)
-        else RESOLVED.get(capabilities) or resolve_rights(capabilities)
-    )
+    rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
     discarded = [] if discarded is None else discarded
     # Slots of the plugin's own view that nobody looked at or replaced cannot have changed, nor one
     # that still holds the copy which the view made: it was read. A view of something else (of an
     # older call, say) promises no such thing.
-    copies = _NO_COPIES
-    if type(plugin_output) is ExtensionsView and origin_of(plugin_output)[0] is original:
-        touched, copies = model_dict(plugin_output), origin_of(plugin_output)[2]
+    if type(plugin_output) is ExtensionsView:
+        source, _, copies = origin_of(plugin_output)
+        touched = model_dict(plugin_output)
+        if source is not original:
+            touched, copies = read_all(plugin_output), _NO_COPIES
     else:
-        touched = _state_of(plugin_output, plugin_name)
+        touched, copies = _state_of(plugin_output, plugin_name), _NO_COPIES
     values: dict[str, Any] | None = None
-    for name, returned in touched.items():
-        if name == "custom":  # open to everybody, and the plugin's to edit in place
-            value = _merge_custom(original.custom, returned, discarded)
-        elif returned is None or returned is copies.get(name):
-            continue
-        else:
-            handle = _HANDLERS.get(name, _leave_out)
-            try:
-                value = handle(original, returned, copies.get(name), rights, discarded)
-            except TookAway as error:
-                raise TierViolationError(
-                    plugin_name, error.slot, SLOT_POLICIES[error.slot].tier, error.detail
-                ) from None
-        if value is not UNCHANGED:
-            if values is None:
-                values = model_dict(original).copy()
-            values[name] = value
-    return original if values is None else _with_values(original, values)
+    try:
+        for name, returned in touched.items():
+            if name == "custom":  # open to everybody, and the plugin's to edit in place
+                value = _merge_custom(original.custom, returned, discarded)
+            elif returned is None or returned is (shown := copies.get(name)):
+                continue
+            else:
+                handle = _HANDLERS.get(name, _leave_out)
+                value = handle(original, returned, shown, rights, discarded)
+            if value is not UNCHANGED:
+                values = model_dict(original).copy() if values is None else values
+                values[name] = value
+    except TookAway as error:
+        raise TierViolationError(
+            plugin_name, error.slot, SLOT_POLICIES[error.slot].tier, error.detail
+        ) from None
+    if values is None:
+        return original
+    if type(original) is not Extensions:
+        return _with_values(original, values)
+    merged = _new(Extensions)
+    set_model_dict(merged, values)
+    return merged
 
 
 def _state_of(output: object, plugin_name: str) -> dict[str, Any]:
-    """Return all slots of something that is not the plugin's own view."""
-    if type(output) is ExtensionsView:
-        return read_all(output)
+    """Return all slots of something that is no view."""
     if isinstance(output, Extensions):
         return model_dict(output)
     raise KagedError(
@@ -116,9 +118,7 @@ def _state_of(output: object, plugin_name: str) -> dict[str, Any]:
 
 
 def _with_values(original: Extensions, values: dict[str, Any]) -> Extensions:
-    if type(original) is Extensions:
-        return new_frozen(Extensions, values)
-    # The host's own subclass, or a view that somebody hands in as the original.
+    """Change the host's own subclass, or a view that somebody hands in as the original."""
     own = model_dict(original)
     return original.model_copy(
         update={name: value for name, value in values.items() if own.get(name, own) is not value}
@@ -172,9 +172,10 @@ def _plain_headers(given: object, own: dict[str, str]) -> dict[str, str] | None:
             return None
         if value is own.get(name, UNCHANGED):
             continue
-        if type(value) is not str or not name.isprintable() or not value.isprintable():
+        if type(value) is not str:
             return None
-        if len(name) > MAX_HEADER_CHARS or len(value) > MAX_HEADER_CHARS:
+        text = name + value
+        if len(text) > MAX_HEADER_CHARS or not text.isprintable():
             return None
     return headers
 
@@ -283,6 +284,7 @@ _parse_headers = TypeAdapter[dict[str, str]](_Headers).validator.validate_python
 _parse_labels = TypeAdapter[frozenset[str]](_Labels).validator.validate_python
 _NO_SECURITY = SecurityExtension()
 _NO_COPIES: dict[str, Any] = {}
+_new = object.__new__
 _FIXED_SECURITY = {
     "classification": SlotName.SECURITY_CLASSIFICATION,
     "objects": SlotName.SECURITY_OBJECTS,

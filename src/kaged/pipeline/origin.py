@@ -14,6 +14,7 @@ from typing import Any
 
 from kaged.base import iso_utc
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.identity import SERVICE_PREFIX, Actor
 from kaged.pipeline import slots
 
 FRAMEWORK = "kaged"
@@ -60,9 +61,21 @@ class CallOrigin:
     version: str | None = None
 
 
-def user_subject(user_id: str) -> slots.SubjectExtension:
-    """Return the person that a call is made for."""
-    return slots.SubjectExtension(id=user_id, type=slots.SubjectType.USER)
+def subject_of(actor: Actor | None, name: str) -> slots.SubjectExtension:
+    """Return whom a call is made for, with all that is known of them.
+
+    `name` is who it is where nobody was authenticated.
+    """
+    if actor is None or actor.person_id is None:
+        return slots.SubjectExtension(id=name, type=slots.SubjectType.USER)
+    service = actor.person_id.startswith(SERVICE_PREFIX)
+    return slots.SubjectExtension(
+        id=actor.person_id,
+        type=slots.SubjectType.SERVICE if service else slots.SubjectType.USER,
+        roles=actor.roles,
+        teams=actor.teams,
+        claims=dict(actor.claims),
+    )
 
 
 def fill_slots(

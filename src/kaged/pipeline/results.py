@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
+
 
 class _FreshDict:
     """Gives each result a dict of its own when it is first asked for one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 from kaged.base import KagedError
@@ -17,7 +17,7 @@ from kaged.pipeline.isolation import isolate, isolate_payload
 from kaged.pipeline.payloads.base import HttpHeaderPayload
 from kaged.pipeline.records import ControlExecutionStatus
 from kaged.pipeline.results import PluginResult
-from kaged.pipeline.view import view_of
+from kaged.pipeline.view import filter_extensions
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Tasks
@@ -85,17 +85,18 @@ class Runner:
         if plan.empty:
             return PluginResult(), None
         check_size(payload)
-        level = _depth.get()
-        if level >= MAX_DEPTH:
+        scope = copy_context()
+        level = _depth.get() + 1
+        if level > MAX_DEPTH:
             raise KagedError(
                 f"the pipeline was called {MAX_DEPTH} levels deep within itself",
                 code="pipeline_recursion",
             )
-        chain = Chain(plan, payload, global_context, local_contexts, extensions)
+        scope.run(_depth.set, level)
+        chain = Chain(plan, payload, global_context, local_contexts, extensions, scope)
         denial: Denial | None = None
         task = asyncio.current_task()
         assert task is not None
-        _depth.set(level + 1)
         try:
             for step in plan.serial:
                 if step.applies(chain.payload, global_context):
@@ -107,8 +108,6 @@ class Runner:
         except (PluginError, PluginViolationError) as error:
             error.executions = chain.records()
             raise
-        finally:
-            _depth.set(level)
         if denial is not None and violations_as_exceptions:
             raise PluginViolationError.of_host(
                 denial.message, denial.violation, denial.denial_metadata, chain.records()
@@ -120,8 +119,7 @@ class Runner:
 
     async def _run_step(self, step: Step, chain: Chain, task: asyncio.Task[Any]) -> Denial | None:
         """Run one plugin: filter, call, check, merge. Return its denial, if it denies."""
-        own = chain.extensions
-        view = None if own is None else view_of(own, step.rights)
+        view = filter_extensions(chain.extensions, step.rights.capabilities)
         given = self._payload_for(step, chain)
         context = chain.context_for(step, step.rights.subject or not self._guarded)
         tracer = self._tracer
@@ -129,7 +127,7 @@ class Runner:
         started = self._now()
         try:
             hook = step.call(given, context, view)
-            finished, answer = start_hook(hook, task)
+            finished, answer = start_hook(hook, task, chain.scope.copy())
             if not finished:
                 answer = await finish_hook(hook, task, answer, step.timeout_s, self._background)
             try:
@@ -160,8 +158,10 @@ class Runner:
         chain.apply(accepted, self._guarded and step.guards_headers)
         if accepted.discarded or accepted.denied:
             self._report(step, chain, accepted)
-        if accepted.denied and step.may_deny:
-            return Denial(step, accepted.violation, accepted.denial_metadata)
+            if accepted.denied and step.may_deny:
+                return Denial(
+                    step, accepted.violation, accepted.denial_metadata, accepted.retry_delay_ms
+                )
         return None
 
     def _payload_for(self, step: Step, chain: Chain) -> Any:
@@ -225,6 +225,7 @@ class Runner:
                 chain.global_context.for_plugin(True),
                 None,
                 None if chain.extensions is None else isolate(chain.extensions),
+                chain.scope,
             )
             chain.completed.append(make_record(step, ControlExecutionStatus.COMPLETED, 0))
             work = self._run_in_background(step, private, at_once)

@@ -98,13 +98,8 @@ def filter_extensions(
     if extensions is None:
         return None
     rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
-    return view_of(extensions, rights)
-
-
-def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
-    """Return a new view of `source` for a holder of `rights`; nothing is copied yet."""
     view = _new(ExtensionsView)
-    _set_origin(view, (source, rights, {}))
+    _set_origin(view, (extensions, rights, {}))  # nothing is copied yet
     return view
 
 
@@ -175,7 +170,7 @@ _new = object.__new__
 _put = object.__setattr__
 _place = vars(ExtensionsView)["_origin"]
 origin_of: Callable[[Extensions], Origin] = _place.__get__
-"""Tells where a view came from; raises AttributeError for one that `view_of` did not make."""
+"""Tells where a view came from; raises AttributeError for what `filter_extensions` did not make."""
 _set_origin: Callable[[Extensions, Origin], None] = _place.__set__
 # From here on the place has no name; only this module holds the way to it.
 type.__delattr__(ExtensionsView, "_origin")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kaged.kernel.capabilities import NetCapability
 from kaged.kernel.describe import require
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, user_subject
+from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
@@ -18,6 +18,7 @@ from kaged.wire.errors import InvalidParams, MethodNotFound
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
+    from kaged.kernel.identity import Actor
     from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.plugins.parts import HostParts
@@ -37,6 +38,7 @@ async def call_with_hooks(
     context: WireContext,
     *,
     timeout_s: float | None = None,
+    who: Actor | None = None,
 ) -> JsonValue:
     """Call a method with the pipeline's plugins before and after it.
 
@@ -53,7 +55,7 @@ async def call_with_hooks(
     plugin.offering(method)
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
         return await plugin.call_method(method, params, context, timeout_s=timeout_s)
-    hooked = HookedCall(pipeline, _origin(parts, plugin, context))
+    hooked = HookedCall(pipeline, _origin(parts, plugin, context, who))
     tool = describe_method(plugin, method)
     before = await hooked.before_tool(tool.name, params, tool)
     require(before.decision, before.refusal)
@@ -66,7 +68,9 @@ async def call_with_hooks(
     return to_json(after.payload.result) if after.changed else result
 
 
-def _origin(parts: HostParts, plugin: HostedPlugin, context: WireContext) -> CallOrigin:
+def _origin(
+    parts: HostParts, plugin: HostedPlugin, context: WireContext, who: Actor | None
+) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the call's params."""
     operator = context.operator_id
     agent = None
@@ -75,7 +79,7 @@ def _origin(parts: HostParts, plugin: HostedPlugin, context: WireContext) -> Cal
     return CallOrigin(
         request_id=context.request_id,
         at_ms=parts.clock.now_ms(),
-        subject=None if operator is None else user_subject(operator),
+        subject=None if operator is None else subject_of(who, operator),
         agent=agent,
         source="agent" if context.from_agent else "daemon",
         scope=plugin.name,

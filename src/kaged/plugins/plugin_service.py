@@ -311,7 +311,7 @@ class PluginService:
                 session_id=session.id,
             )
         await self._project_ready(context.project_id or None)
-        return await self.supervisor.call(name, method, params, context)
+        return await self.supervisor.call(name, method, params, context, who=who)
 
     async def _changed(self, name: str) -> None:
         self.projects.plugin_changed(name)

@@ -18,6 +18,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.config.manifest import ToolDeclaration
 from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase
+from kaged.kernel.identity import Actor
 from kaged.plugins.admission import PluginAdmission, admit_project
 from kaged.plugins.declarations import Declaration, DeclarationRefusal
 from kaged.plugins.errors import PluginConfigInvalid, PluginNotFound
@@ -302,10 +303,12 @@ class PluginSupervisor:
         context: WireContext,
         *,
         timeout_s: float | None = None,
+        who: Actor | None = None,
     ) -> JsonValue:
         """Call a declared method; see `HostedPlugin.call_method` for what it raises.
 
-        With a pipeline in force its plugins come first and last; see `call_with_hooks`.
+        With a pipeline in force its plugins come first and last; see `call_with_hooks`. They are
+        told `who` calls.
         """
         plugin = self.get(name)
         pipeline = self._active_pipeline.pipeline
@@ -315,7 +318,7 @@ class PluginSupervisor:
         from kaged.plugins.hooked_method import call_with_hooks  # noqa: PLC0415  # see the line above
 
         return await call_with_hooks(
-            pipeline, self._parts, plugin, method, params, context, timeout_s=timeout_s
+            pipeline, self._parts, plugin, method, params, context, timeout_s=timeout_s, who=who
         )
 
     async def call_tool(self, name: str, params: JsonObject, context: WireContext) -> JsonValue:

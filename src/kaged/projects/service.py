@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import structlog
@@ -18,6 +18,7 @@ from kaged.config.project_ask import project_ask
 from kaged.config.settings import Settings
 from kaged.inbox import Inbox
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import may_use_project
 from kaged.projects.agreement import Agreement, SettingEdit, Standing, require_operator
 from kaged.projects.loaded import (
     LoadedProject,
@@ -154,14 +155,22 @@ class ProjectService:
         """Return one project. Raises `project_not_found`."""
         return self._view(self._require(project_id))
 
+    def ids_of(self, words: Collection[str]) -> frozenset[str]:
+        """Return the loaded projects that somebody names by id or slug."""
+        return frozenset(
+            project_id
+            for project_id, project in self._loaded.items()
+            if project_id in words or project.record.slug in words
+        )
+
     async def page(
-        self, cursor: str | None, limit: int
+        self, cursor: str | None, limit: int, who: Actor
     ) -> tuple[Sequence[ProjectView], str | None]:
-        """Return the projects behind `cursor` in the order of their ids.
+        """Return the projects behind `cursor` that somebody may use, in the order of their ids.
 
         Raises `invalid_cursor`.
         """
-        ids = sorted(self._loaded)
+        ids = sorted(one for one in self._loaded if may_use_project(who, one))
         if cursor is not None:
             # The cursor is the last id of the page before, which may be unloaded by now.
             if not cursor.startswith("prj_"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
 import structlog
 
@@ -17,13 +18,25 @@ from kaged.services.errors import (
     CapabilityInternalError,
     CapabilityNotFound,
 )
-from kaged.services.gates import decide_chat, decide_skill
-from kaged.services.registry import CapabilityRegistry, RegisteredCapability
+from kaged.services.gates import decide_chat, decide_operation, decide_person, decide_skill
+from kaged.services.registry import (
+    CapabilityRegistry,
+    RegisteredCapability,
+    RegisteredOperation,
+)
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Record, Trail
 from kaged.wire.tokens import TokenRejected
 
 _log = structlog.get_logger("kaged.services")
+
+
+OperationsOf = Callable[[str], frozenset[str] | None]
+"""Returns the operations that a person may call by now; None: every one."""
+
+
+def _no_list(_user_id: str) -> None:
+    return None
 
 
 class CallerAdmission:
@@ -37,12 +50,14 @@ class CallerAdmission:
         trail: Trail,
         *,
         require_skill: bool = False,
+        operations_of: OperationsOf = _no_list,
     ) -> None:
         self._tokens = tokens
         self._registry = registry
         self._skills = skills
         self._trail = trail
         self._require_skill = require_skill
+        self._operations_of = operations_of
 
     def admit(
         self, method: str, token: JsonValue, params: JsonObject
@@ -66,7 +81,7 @@ class CallerAdmission:
     async def pass_gates(
         self, record: Record, caller: ServiceCaller, wanted: ServiceId
     ) -> RegisteredCapability:
-        """Pass the skill gate, find the capability, pass the chat gate; in this order.
+        """Pass the skill gate, find the capability, pass the gates of chat and person; in order.
 
         Raises:
             CapabilityError: at the first gate that says no.
@@ -79,14 +94,31 @@ class CallerAdmission:
         capability = self._registry.get(wanted.text) or await self._revived(wanted)
         record.gate = "capability"
         self.require(record, decide_chat(caller, capability))
+        record.gate = "person"
+        self.require(record, decide_person(self._operations_of(caller.user_id), capability))
         return capability
+
+    def pass_operation(
+        self,
+        record: Record,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        operation: RegisteredOperation,
+    ) -> None:
+        """Pass what the operator lets anybody, and then this person, do. Raises CapabilityError."""
+        self.require(record, decide_operation(capability, operation))
+        record.gate = "person"
+        allowed = self._operations_of(caller.user_id)
+        self.require(record, decide_person(allowed, capability, operation.name))
 
     def is_available(self, caller: ServiceCaller, capability: RegisteredCapability) -> bool:
         """Return whether the caller could use a capability here and now, linked or not."""
         strict = self._require_skill
         skill = decide_skill(caller, capability.id, self._skills, require_skill=strict)
         chat = decide_chat(caller, capability)
-        return skill.allowed and chat.allowed and capability.provider.available
+        person = decide_person(self._operations_of(caller.user_id), capability)
+        allowed = skill.allowed and chat.allowed and person.allowed
+        return allowed and capability.provider.available
 
     def require(self, record: Record, decision: Decision) -> None:
         """Refuse what is not allowed; a gate that broke is on record as that."""

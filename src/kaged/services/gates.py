@@ -17,9 +17,11 @@ from kaged.services.skills import SkillRegistry
 
 CHAT_RULE: Final = "service.chat_type"
 OPERATION_RULE: Final = "service.operation"
+PERSON_RULE: Final = "service.person"
 
 _SKILL_PASSES: Final = Decision.allow(SKILL_RULE)
 _CHAT_PASSES: Final = Decision.allow(CHAT_RULE)
+_PERSON_PASSES: Final = Decision.allow(PERSON_RULE)
 _OPERATION_PASSES: Final = Decision.allow(OPERATION_RULE)
 
 
@@ -79,6 +81,24 @@ def decide_operation(capability: RegisteredCapability, operation: RegisteredOper
     if rules.allow and not any(fnmatchcase(name, pattern) for pattern in rules.allow):
         return _deny(OPERATION_RULE, f"the operator does not allow {name}")
     return _OPERATION_PASSES
+
+
+@fail_closed(PERSON_RULE)
+def decide_person(
+    allowed: frozenset[str] | None, capability: RegisteredCapability, operation: str | None = None
+) -> Decision:
+    """Decide by the operations that the operator lets a person call.
+
+    Without an operation the capability passes as soon as one of its operations would.
+    """
+    if allowed is None:
+        return _PERSON_PASSES
+    wanted = capability.operations if operation is None else (operation,)
+    names = [f"{capability.text}.{one}" for one in wanted]
+    if any(fnmatchcase(name, pattern) for name in names for pattern in allowed):
+        return _PERSON_PASSES
+    what = capability.text if operation is None else names[0]
+    return _deny(PERSON_RULE, f"the operator does not allow this person {what}")
 
 
 def _deny(rule: str, detail: str) -> Decision:

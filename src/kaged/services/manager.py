@@ -29,7 +29,6 @@ from kaged.services.errors import (
     CapabilityInvalidOutput,
     OutcomeLost,
 )
-from kaged.services.gates import decide_operation
 from kaged.services.idempotency import (
     KEPT_S,
     KeptRefusal,
@@ -121,7 +120,7 @@ class CapabilityManager:
         try:
             # 2. Policy: the skill, the capability, the operation; the first denial ends it.
             capability = await admission.pass_gates(record, caller, capability_param(params))
-            operation = self._operation(record, capability, params)
+            operation = self._operation(record, caller, capability, params)
             call = _Invocation(caller, params, record, capability, operation)
 
             # 3. Whose account: one of this user's, for this capability. Then what is asked of it.
@@ -167,7 +166,11 @@ class CapabilityManager:
     # ---- steps 2 and 3
 
     def _operation(
-        self, record: Record, capability: RegisteredCapability, params: JsonObject
+        self,
+        record: Record,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        params: JsonObject,
     ) -> RegisteredOperation:
         record.gate = "operation"
         try:
@@ -180,7 +183,7 @@ class CapabilityManager:
             raise CapabilityInvalidInput(f"{capability.text} has no such operation")
         record.note("mutating", operation.spec.mutating)
         record.repeatable = operation.spec.repeatable
-        self._parts.admission.require(record, decide_operation(capability, operation))
+        self._parts.admission.pass_operation(record, caller, capability, operation)
         return operation
 
     async def _choose_account(self, call: _Invocation) -> None:

@@ -13,6 +13,7 @@ import structlog
 from kaged.audit import AuditEvent
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.ownership import OPERATORS, Ownership, ownership_of
 from kaged.kernel.protected_paths import ProtectedRules
 from kaged.projects.loaded import no_usable_project
 from kaged.projects.readiness import Ready
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("kaged.tools")
 
 
-async def _nothing(session_id: str, project_id: str) -> None:
+async def _nothing(session_id: str, project_id: str, ownership: Ownership) -> None:
     """Remember no session."""
 
 
@@ -97,7 +98,7 @@ class AgentToolService:
         starts: Sequence[StartSink] = (),
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
-        on_session: Callable[[str, str], Awaitable[object]] = _nothing,
+        on_session: Callable[[str, str, Ownership], Awaitable[object]] = _nothing,
         sealed: str | None = None,
         file_wait_s: float = WAIT_LIMIT_S,
         refuse_hard_links: bool = False,
@@ -344,7 +345,13 @@ class AgentToolService:
     async def _begin_session(self, context: ToolCallContext) -> None:
         """Put the session that HTTP callers share into the store, once."""
         if context.session_id not in self._begun:
-            await self._on_session(context.session_id, context.project_id)
+            # What a person's MCP client does is theirs. The session that HTTP callers share is
+            # the operator's.
+            project = self._projects.get(context.project_id)
+            shared = project is not None and project.session_id == context.session_id
+            who = None if shared else context.identity
+            ownership = OPERATORS if who is None else ownership_of(who)
+            await self._on_session(context.session_id, context.project_id, ownership)
             self._begun.add(context.session_id)
 
     def _context(self, project_id: str, agent: str, who: Actor) -> ToolCallContext:

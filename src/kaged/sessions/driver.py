@@ -358,7 +358,12 @@ class SessionDriver:
         run_id = self._ids.tagged("run")
         earlier, _ = await self._service.runs(session.id, limit=1)
         await self._service.begin_run(
-            session.id, cause=cause, model=alias, operator_id=options.operator, run_id=run_id
+            session.id,
+            cause=cause,
+            model=alias,
+            operator_id=options.operator,
+            run_id=run_id,
+            teams=frozenset() if options.identity is None else options.identity.teams,
         )
         if earlier and earlier[0].model not in {None, alias}:
             selected: JsonObject = {

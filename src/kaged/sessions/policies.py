@@ -92,14 +92,14 @@ class Policies:
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
             CallOrigin,
-            user_subject,
+            subject_of,
         )
         from kaged.pipeline.slots import LLMExtension  # noqa: PLC0415 - only with a pipeline
 
         return CallOrigin(
             request_id=self._ids.tagged("req"),
             at_ms=self._clock.now_ms(),
-            subject=user_subject(run.operator_id),
+            subject=subject_of(run.identity, run.operator_id),
             agent=AgentPlace(run.session_id, tuple(path.split(_BELOW))),
             source="agent",
             properties={"project_id": run.project_id, "run_id": run.run_id},

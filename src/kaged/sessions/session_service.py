@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kaged.sessions.content import stored_words
@@ -145,8 +145,9 @@ class SessionService:
         model: str | None = None,
         operator_id: str | None = None,
         run_id: str | None = None,
+        teams: Collection[str] = (),
     ) -> AgentRunRecord:
-        """Note that a run begins; its session runs from now on.
+        """Note that a run begins; its session runs from now on. `teams` are its starter's.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -164,7 +165,12 @@ class SessionService:
             if stale is not None:
                 await rows.finish(stale, RunResult(AgentRunStatus.INTERRUPTED))
             made = await rows.begin(
-                session_id, cause=cause, model=model, operator_id=operator_id, run_id=fresh
+                session_id,
+                cause=cause,
+                model=model,
+                operator_id=operator_id,
+                run_id=fresh,
+                teams=teams,
             )
         except BaseException:
             self._active.pop(session_id, None)

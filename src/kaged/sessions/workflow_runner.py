@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.workflows import Workflow, WorkflowStep
+from kaged.kernel.identity import Actor
 from kaged.sessions.driver import SessionDriver
 from kaged.sessions.run_values import RunEnd
 from kaged.sessions.transcript import Transcript
@@ -32,7 +33,9 @@ class LoopWorkflows:
     runs: AgentRunRows
     root_of: Callable[[str], str]
 
-    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+    async def run(
+        self, run: RunRecord, workflow: Workflow, identity: Actor | None = None
+    ) -> JsonValue:
         """Do what the workflow says, step by step; the last message is the result.
 
         A step that asks the operator waits for the answer, within the time of the workflow; if a
@@ -68,6 +71,7 @@ class LoopWorkflows:
                     operator=run.invoker_id,
                     agent=agent,
                     cause=RunCause.WORKFLOW,
+                    identity=identity,
                 )
                 result = _said(await self._end(driver, run_id))
         except asyncio.CancelledError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 
@@ -55,6 +55,7 @@ class AgentRunRecord:
     error: JsonObject | None
     started_at_ms: int
     ended_at_ms: int | None
+    teams: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class RunResult:
 _RUNS = RecordTable(
     agent_runs,
     AgentRunRecord,
-    json_columns=("usage", "error"),
+    json_columns=("usage", "error", "teams"),
     reads={"status": AgentRunStatus, "cause": RunCause},
 )
 
@@ -94,6 +95,7 @@ class AgentRunRows(RowRepository):
         model: str | None = None,
         operator_id: str | None = None,
         run_id: str | None = None,
+        teams: Collection[str] = (),
     ) -> AgentRunRecord:
         """Note that a run begins now, and that its session runs.
 
@@ -111,7 +113,7 @@ class AgentRunRows(RowRepository):
                 raise session_busy(session_id, active)
             made = AgentRunRecord(
                 fresh, session_id, session.project_id, AgentRunStatus.RUNNING, cause, model,
-                operator_id, 0, {}, None, now_ms, None,
+                operator_id, 0, {}, None, now_ms, None, sorted(teams),
             )  # fmt: skip
             _RUNS.insert(conn, made)
             set_session_status(conn, session_id, SessionStatus.RUNNING, None, now_ms)

@@ -21,10 +21,14 @@ from kaged.audit import (
     VerifyReport,
 )
 from kaged.audit.chain import EMPTY
+from kaged.kernel.identity import PRIVATE_CHAT, Actor
+from kaged.kernel.ownership import AccessAction
 from kaged.store.page import Page, clamp_limit, encode_cursor, parse_cursor
 from kaged.store.prepared import PreparedStatement
 from kaged.store.rows import RowRepository
-from kaged.store.schema import audit_anchor, audit_events
+from kaged.store.schema import audit_anchor, audit_events, sessions
+from kaged.store.session_rows import visible_sessions
+from kaged.store.usable_projects import usable_projects
 
 T = TypeVar("T")
 
@@ -91,8 +95,11 @@ class AuditRows(RowRepository):
         limit: int | None = None,
         *,
         oldest_first: bool = False,
+        actor: Actor | None = None,
     ) -> Page[AuditRow]:
         """Return a page of the rows that are wanted, newest first unless told otherwise.
+
+        People get what is on record about their own sessions and accounts, and nothing else.
 
         Raises:
             StoreError: `invalid_cursor`; the cursor is not from a page of this list.
@@ -100,7 +107,7 @@ class AuditRows(RowRepository):
         """
         position = parse_cursor(cursor)
         size = clamp_limit(limit)
-        conditions = _conditions(wanted or AuditFilter())
+        conditions = [*_conditions(wanted or AuditFilter()), own_rows(actor)]
         if position is not None:
             conditions.append(_C.seq > position if oldest_first else _C.seq < position)
 
@@ -221,6 +228,37 @@ def _conditions(wanted: AuditFilter) -> list[sa.ColumnElement[bool]]:
             )
         )
     return found
+
+
+def own_rows(actor: Actor | None) -> sa.ColumnElement[bool]:
+    """Return the condition that a row is about an actor's own sessions or accounts.
+
+    Agents write `caller`, so that says nothing about people. In a group others read along: there
+    nothing is shown but what happened in that chat.
+    """
+    if actor is None or not actor.by_front_end:
+        return sa.true()
+    if not actor.person_id:
+        return sa.false()
+    theirs = sa.select(sessions.c.id).where(visible_sessions(actor, AccessAction.MANAGE))
+    # How a call ended is said of the call alone: its beginning, under the same id of the host's,
+    # says in which session.
+    begun = audit_events.alias()
+    call_of_theirs = sa.exists(
+        sa.select(begun.c.seq).where(
+            begun.c.request_id == _C.request_id,
+            begun.c.name == "tool.called",
+            sa.func.json_extract(begun.c.data, "$.session_id").in_(theirs),
+        )
+    )
+    about = sa.or_(
+        sa.func.json_extract(_C.data, "$.session_id").in_(theirs),
+        sa.and_(_named("tool.*"), call_of_theirs),
+    )
+    if actor.chat_type == PRIVATE_CHAT:
+        person = sa.func.json_extract(_C.data, "$.user_id") == actor.person_id
+        about = sa.or_(about, person)
+    return sa.and_(about, usable_projects(actor, _C.project_id))
 
 
 def _named(pattern: str) -> sa.ColumnElement[bool]:

@@ -70,6 +70,7 @@ class BranchRows(RowRepository):
                 raise SessionExists(
                     f"There is a session {fresh.id}.", fix="go on in it, or give another id"
                 )
+            # Whose a known session is stays as it is: a workflow's run has its owner before this.
             conn.execute(
                 update(sessions)
                 .where(_S.id == fresh.id)
@@ -79,9 +80,7 @@ class BranchRows(RowRepository):
                     operator_id=fresh.operator_id,
                     parent_session=fresh.parent_session,
                     parent_entry=fresh.parent_entry,
-                    owner=fresh.owner,
-                    chat_id=fresh.chat_id,
-                    audience=fresh.audience,
+                    **({} if known.owner is not None else _ownership_values(fresh)),
                 )
             )
             (made,), _ = self._entries.write(conn, known, [header], now_ms)
@@ -315,3 +314,7 @@ def _has_active_run(conn: Connection, session_id: str) -> bool:
 def _is_deleted(conn: Connection, session_id: str) -> bool:
     wanted = select(_S.deleted_at_ms).where(_S.id == session_id)
     return conn.execute(wanted).scalar() is not None
+
+
+def _ownership_values(record: SessionRecord) -> dict[str, str | None]:
+    return {"owner": record.owner, "chat_id": record.chat_id, "audience": record.audience}

@@ -27,6 +27,7 @@ from kaged.kernel.ownership import may_answer
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import inbox_requests
+from kaged.store.usable_projects import usable_projects
 
 _C = inbox_requests.c
 KEPT_AFTER_EXPIRY_MS = 7 * 24 * 3600 * 1000
@@ -222,11 +223,17 @@ class RequestFilter:
         now_ms, ends = self.unexpired_at_ms, request.expires_at_ms
         return (
             self.owner in {None, request.owner}
-            and (self.actor is None or may_answer(self.actor, request.owner, request.asked_in))
+            and self._answerable(request)
             and self.project_id in {None, request.project_id}
             and (not self.kinds or request.kind in self.kinds)
             and self.state in {None, request.state}
             and (now_ms is None or ends is None or ends > now_ms)
+        )
+
+    def _answerable(self, request: InboxRequest) -> bool:
+        actor = self.actor
+        return actor is None or may_answer(
+            actor, request.owner, request.asked_in, request.project_id
         )
 
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -251,7 +258,7 @@ def answerable(actor: Actor | None) -> ColumnElement[bool]:
         return true()
     if not actor.person_id:
         return false()
-    mine = _C.owner == actor.person_id
+    mine = and_(_C.owner == actor.person_id, usable_projects(actor, _C.project_id))
     if actor.chat_type == PRIVATE_CHAT:
         return mine
     return and_(mine, or_(_C.asked_in.is_(None), _C.asked_in == actor.chat_id))

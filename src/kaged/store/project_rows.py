@@ -67,6 +67,11 @@ class ProjectRows(RowRepository):
         """Return all projects, in the order in which they were first loaded."""
         return tuple(await self._all(_PROJECTS, _PROJECTS.select().order_by(_C.id)))
 
+    async def names(self) -> frozenset[str]:
+        """Return what projects can be named by: the ids and slugs of all of them."""
+        found = await self.list()
+        return frozenset(word for one in found for word in (one.id, one.slug))
+
     async def agree(self, project_id: str, ask: JsonObject, by: str) -> ProjectRecord | None:
         """Note that the operator agreed to what a project asks for; None if it is unknown."""
 

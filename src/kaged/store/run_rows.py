@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection, exists, select, true
 
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import OPERATORS, AccessAction, Ownership
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
-from kaged.store.schema import workflow_runs
+from kaged.store.schema import sessions, workflow_runs
 from kaged.store.session_rows import (
     SessionKind,
     SessionStatus,
     ensure_session,
     set_session_status,
+    visible_sessions,
 )
 from kaged.store.work_errors import RunNotFound
 
@@ -71,8 +74,8 @@ _RUNS = RecordTable(
 class RunRows(RowRepository):
     """The runs of all projects."""
 
-    async def create(self, draft: RunDraft) -> RunRecord:
-        """Store a run that begins now, with its session."""
+    async def create(self, draft: RunDraft, ownership: Ownership = OPERATORS) -> RunRecord:
+        """Store a run that begins now, with its session, which says whose both are."""
         now_ms = self._clock.now_ms()
         made = RunRecord(
             self._ids.ulid(), draft.project_id, draft.workflow_name, RunStatus.RUNNING,
@@ -81,7 +84,8 @@ class RunRows(RowRepository):
         )  # fmt: skip
 
         def work(conn: Connection) -> None:
-            ensure_session(conn, made.run_id, made.project_id, SessionKind.WORKFLOW, now_ms)
+            kind = SessionKind.WORKFLOW
+            ensure_session(conn, made.run_id, made.project_id, kind, now_ms, ownership)
             _RUNS.insert(conn, made)
 
         await self._database.write(work)
@@ -110,15 +114,27 @@ class RunRows(RowRepository):
 
         return await self._database.write(work)
 
-    async def get(self, project_id: str, run_id: str) -> RunRecord:
-        """Return a run of a project. Raises RunNotFound."""
-        return await self._database.read(lambda conn: _one(conn, run_id, project_id))
+    async def get(
+        self,
+        project_id: str,
+        run_id: str,
+        actor: Actor | None = None,
+        action: AccessAction = AccessAction.SEE,
+    ) -> RunRecord:
+        """Return a run of a project with which an actor may do something. Raises RunNotFound."""
+
+        def work(conn: Connection) -> RunRecord:
+            if _RUNS.first(conn, _C.run_id == run_id, _visible(actor, action)) is None:
+                raise _not_found(run_id)  # a foreign one and an unknown one look alike
+            return _one(conn, run_id, project_id)
+
+        return await self._database.read(work)
 
     async def page(
-        self, project_id: str, limit: int, offset: int
+        self, project_id: str, limit: int, offset: int, actor: Actor | None = None
     ) -> tuple[Sequence[RunRecord], int]:
-        """Return some runs of a project, newest first, and how many there are in all."""
-        own = [_C.project_id == project_id]
+        """Return some runs that an actor may see, newest first, and how many there are in all."""
+        own = [_C.project_id == project_id, _visible(actor)]
         return await self._page(_RUNS, own, [_C.run_id.desc()], limit, offset)
 
     async def running(self) -> Sequence[RunRecord]:
@@ -127,12 +143,26 @@ class RunRows(RowRepository):
         return await self._all(_RUNS, wanted)
 
 
+def _visible(actor: Actor | None, action: AccessAction = AccessAction.SEE) -> ColumnElement[bool]:
+    """Return the condition that a run's session is one that an actor may do something with."""
+    if actor is None or not actor.by_front_end:
+        return true()
+    wanted = select(sessions.c.id).where(
+        sessions.c.id == _C.run_id, visible_sessions(actor, action)
+    )
+    return exists(wanted)
+
+
 def _one(conn: Connection, run_id: str, project_id: str | None = None) -> RunRecord:
     found = _RUNS.first(conn, _C.run_id == run_id)
     if found is None or project_id not in {None, found.project_id}:
-        raise RunNotFound(
-            f"There is no workflow run {run_id} in this project.",
-            fix="use the run_id that starting the workflow returned",
-            run_id=run_id,
-        )
+        raise _not_found(run_id)
     return found
+
+
+def _not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(
+        f"There is no workflow run {run_id} in this project.",
+        fix="use the run_id that starting the workflow returned",
+        run_id=run_id,
+    )

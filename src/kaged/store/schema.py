@@ -276,6 +276,7 @@ agent_runs = _table(
     Column("steps", Integer, nullable=False),
     Column("usage", Text, nullable=False),  # a JSON object
     Column("error", Text),  # a JSON object
+    Column("teams", Text, nullable=False),  # a JSON list: of whoever began it, as they were then
     Column("started_at_ms", BIG, nullable=False),
     Column("ended_at_ms", BIG),
     _index("agent_runs_session", "session_id", "started_at_ms"),
@@ -312,6 +313,21 @@ service_accounts = _table(
     Column("account_email", Text),
     Column("created_at_ms", BIG, nullable=False),
     Column("updated_at_ms", BIG, nullable=False),
+)
+
+service_account_tokens = _table(
+    "service_account_tokens",
+    Column("id", String(26), primary_key=True),
+    Column("name", String(64), nullable=False, unique=True),
+    Column("digest", String(64), nullable=False),
+    Column("roles", Text, nullable=False),
+    Column("teams", Text, nullable=False),
+    Column("projects", Text),
+    Column("operations", Text),
+    Column("created_by", Text, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG, nullable=False),
+    Column("revoked_at_ms", BIG),
 )
 
 service_flows = _table(

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, false, or_, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    false,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
-from kaged.kernel.ownership import AccessAction, Audience, Ownership, may
+from kaged.kernel.ownership import OPERATORS, AccessAction, Audience, Ownership, may
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import issues, sessions
+from kaged.store.usable_projects import usable_projects
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
 
 ID_LIMIT_CHARS = 120
@@ -82,7 +94,7 @@ class SessionRecord:
     @property
     def ownership(self) -> Ownership:
         """Whose it is."""
-        return Ownership(self.owner, self.chat_id, Audience(self.audience))
+        return Ownership(self.owner, self.chat_id, Audience(self.audience), self.project_id)
 
     @property
     def entry_count(self) -> int:
@@ -91,6 +103,7 @@ class SessionRecord:
 
 
 _SESSIONS = RecordTable(sessions, SessionRecord)
+_IDS_AT_ONCE = 500
 
 
 class SessionRows(RowRepository):
@@ -102,7 +115,11 @@ class SessionRows(RowRepository):
         """How often issues were bound and unbound here; who remembers a binding looks at it."""
 
     async def ensure(
-        self, session_id: str, project_id: str, kind: SessionKind = SessionKind.PRIMARY
+        self,
+        session_id: str,
+        project_id: str,
+        kind: SessionKind = SessionKind.PRIMARY,
+        ownership: Ownership = OPERATORS,
     ) -> SessionRecord:
         """Note that there is a session of this id; one that is known stays as it is.
 
@@ -111,8 +128,24 @@ class SessionRows(RowRepository):
         """
         now_ms = self._clock.now_ms()
         return await self._database.write(
-            lambda conn: ensure_session(conn, session_id, project_id, kind, now_ms)
+            lambda conn: ensure_session(conn, session_id, project_id, kind, now_ms, ownership)
         )
+
+    async def allowed(
+        self, ids: Collection[str], actor: Actor, action: AccessAction
+    ) -> frozenset[str]:
+        """Return those of some sessions with which an actor may do something."""
+        found: set[str] = set()
+        listed = sorted(ids)
+        for first in range(0, len(listed), _IDS_AT_ONCE):
+            some = listed[first : first + _IDS_AT_ONCE]
+            wanted = select(_C.id).where(_C.id.in_(some), visible_sessions(actor, action))
+
+            def work(conn: Connection, wanted: Select[tuple[str]] = wanted) -> list[str]:
+                return list(conn.execute(wanted).scalars())
+
+            found.update(await self._database.read(work))
+        return frozenset(found)
 
     async def get(self, project_id: str, session_id: str) -> SessionRecord:
         """Return a session. Raises SessionNotFound."""
@@ -235,7 +268,12 @@ class SessionRows(RowRepository):
 
 
 def ensure_session(
-    conn: Connection, session_id: str, project_id: str, kind: SessionKind, now_ms: int
+    conn: Connection,
+    session_id: str,
+    project_id: str,
+    kind: SessionKind,
+    now_ms: int,
+    ownership: Ownership = OPERATORS,
 ) -> SessionRecord:
     """Do `SessionRows.ensure` as a part of a larger unit of work."""
     if conn.execute(select(_C.id).where(_C.id == session_id)).first() is not None:
@@ -243,7 +281,17 @@ def ensure_session(
     # A workflow's session exists for its one run, which begins with it.
     status = SessionStatus.RUNNING if kind is SessionKind.WORKFLOW else SessionStatus.IDLE
     fresh = SessionRecord(
-        session_id, project_id, kind.value, status.value, None, None, now_ms, now_ms
+        session_id,
+        project_id,
+        kind.value,
+        status.value,
+        None,
+        None,
+        now_ms,
+        now_ms,
+        owner=ownership.owner,
+        chat_id=ownership.chat_id,
+        audience=ownership.audience.value,
     )
     insert_session(conn, fresh)
     return fresh
@@ -290,8 +338,10 @@ def set_session_status(
     )
 
 
-def visible_sessions(actor: Actor | None) -> ColumnElement[bool]:
-    """Return the condition that an actor may see a session: `kernel.ownership.may`, in SQL."""
+def visible_sessions(
+    actor: Actor | None, action: AccessAction = AccessAction.SEE
+) -> ColumnElement[bool]:
+    """Return the condition that an actor may do something with a session: `may`, in SQL."""
     if actor is None or not actor.by_front_end:
         return true()
     if not actor.person_id:
@@ -301,7 +351,8 @@ def visible_sessions(actor: Actor | None) -> ColumnElement[bool]:
     if actor.chat_type != PRIVATE_CHAT:
         mine = and_(mine, here)
     shared = and_(here, _C.chat_id.is_not(None), _C.owner != "", _C.audience == Audience.CHAT.value)
-    return or_(mine, shared)
+    allowed = mine if action is AccessAction.MANAGE else or_(mine, shared)
+    return and_(allowed, usable_projects(actor, _C.project_id))
 
 
 def _begins(prefix: str) -> ColumnElement[bool]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, user_subject
+from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
@@ -85,7 +85,7 @@ def _origin(context: ToolCallContext, entry: RegisteredTool, clock: Clock) -> Ca
     return CallOrigin(
         request_id=context.request_id,
         at_ms=clock.now_ms(),
-        subject=user_subject(context.operator_id),
+        subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
         source="agent",
         scope=definition.plugin_name or definition.namespace,

@@ -6,7 +6,7 @@ With `JournalFiles` the steps are there again after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
@@ -54,13 +54,22 @@ class UndoJournal:
         return step
 
     def steps(
-        self, *, session_id: str | None = None, run_id: str | None = None
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        sessions: Collection[str] | None = None,
     ) -> tuple[UndoStep, ...]:
-        """Return the steps, newest first, of everybody or of one session or run."""
+        """Return the steps, newest first, of everybody or of one session or run.
+
+        With `sessions` only what was done in these.
+        """
         return tuple(
             step
             for step in reversed(self._steps.values())
-            if session_id in {None, step.author.session_id} and run_id in {None, step.author.run_id}
+            if session_id in {None, step.author.session_id}
+            and run_id in {None, step.author.run_id}
+            and (sessions is None or step.author.session_id in sessions)
         )
 
     def forget(self, steps: Iterable[UndoStep]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import AccessAction
 from kaged.workspace import Workspace
 from kaged.workspace.errors import PathProtected
 from kaged.workspace.journal_files import JournalFiles
@@ -23,20 +24,49 @@ def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], Journa
     return lambda project_id: JournalFiles(data_dir / "undo" / project_id, thread.submit)
 
 
+AllowedSessions = Callable[[Collection[str], Actor, AccessAction], Awaitable[frozenset[str]]]
+"""Returns those of some sessions with which somebody may do something."""
+
+
 class UndoService:
     """Lists and undoes steps; a step is one tool call that changed files."""
 
-    def __init__(self, workspace_of: Callable[[str], Workspace], audit: AuditLog) -> None:
+    def __init__(
+        self,
+        workspace_of: Callable[[str], Workspace],
+        audit: AuditLog,
+        allowed_sessions: AllowedSessions,
+    ) -> None:
         self._workspace_of = workspace_of
         self._audit = audit
+        self._allowed_sessions = allowed_sessions
 
-    def steps(
-        self, project_id: str, *, session_id: str | None, run_id: str | None, limit: int
+    async def steps(
+        self,
+        project_id: str,
+        *,
+        session_id: str | None,
+        run_id: str | None,
+        limit: int,
+        who: Actor,
     ) -> JsonObject:
-        """List the steps that can be undone, newest first. Raises `project_not_found`."""
-        journal = self._workspace_of(project_id).journal
-        found = journal.steps(session_id=session_id, run_id=run_id)
+        """List the steps of sessions that somebody may see, newest first.
+
+        Raises `project_not_found`.
+        """
+        workspace = self._workspace_of(project_id)
+        sessions = await self._sessions(workspace, who, AccessAction.SEE)
+        found = workspace.journal.steps(session_id=session_id, run_id=run_id, sessions=sessions)
         return {"steps": [one.as_json() for one in found[:limit]], "total": len(found)}
+
+    async def _sessions(
+        self, workspace: Workspace, who: Actor, action: AccessAction
+    ) -> frozenset[str] | None:
+        """Return the sessions whose steps are somebody's to list or undo; None: all of them."""
+        if not who.by_front_end:
+            return None
+        ids = {step.author.session_id for step in workspace.journal.steps()}
+        return await self._allowed_sessions(ids, who, action)
 
     async def undo(
         self,
@@ -50,7 +80,7 @@ class UndoService:
         """Take back the last `count` steps of a session, a run or everybody; None means all.
 
         Without a session or run only the last step goes, unless a count is given. Either all of
-        it is undone or nothing is.
+        it is undone or nothing is. People undo what was done in their own sessions.
 
         Raises:
             KagedError: `project_not_found`; it is not loaded.
@@ -64,7 +94,10 @@ class UndoService:
         if session_id is None and run_id is None and count is None:
             count = 1
         try:
-            undone = await workspace.undo(session_id=session_id, run_id=run_id, count=count)
+            sessions = await self._sessions(workspace, who, AccessAction.MANAGE)
+            undone = await workspace.undo(
+                session_id=session_id, run_id=run_id, count=count, sessions=sessions
+            )
         except PathProtected as error:
             refused: JsonObject = {"path": error.path, "who": "undo", "caller": who.label}
             self._audit.post(AuditEvent("protected_path.refused", refused, project_id=project_id))

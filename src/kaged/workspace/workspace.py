@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kaged.base import Clock, JsonValue, SystemClock
 from kaged.base.lazy_dataclass import dataclass
@@ -158,9 +158,16 @@ class Workspace:
         self.journal.record(author, written)
 
     async def undo(
-        self, *, session_id: str | None = None, run_id: str | None = None, count: int | None = None
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        count: int | None = None,
+        sessions: Collection[str] | None = None,
     ) -> Undone:
         """Take back the last steps of a session or run: all of them, or the last `count`.
+
+        With `sessions` nothing but what was done in these is taken back.
 
         Either every file is as it was before the first of these steps, or nothing has changed.
         Agents that knew the undone contents have to read the files again.
@@ -170,7 +177,8 @@ class Workspace:
             UndoConflict: a file was changed since by somebody else.
             FileBusy, FileWriteFailed: as for every change.
         """
-        steps = self.journal.steps(session_id=session_id, run_id=run_id)[:count]
+        found = self.journal.steps(session_id=session_id, run_id=run_id, sessions=sessions)
+        steps = found[:count]
         plans = plan_undo(steps)
         async with self.locks.mutating([plan.path for plan in plans]):
             return await self.threads.finish(

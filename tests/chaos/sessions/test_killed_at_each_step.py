@@ -42,7 +42,7 @@ class Victim:
         self.script.write_text(yaml.safe_dump({"turns": list(turns)}), encoding="utf-8")
 
     def start(self) -> None:
-        self.process = start_daemon(self.home, env={"KAGED_SCRIPT": str(self.script)})
+        self.process = start_daemon(self.home, env={"KAGED_SCRIPT": str(self.script)}, forked=True)
         assert self.process.said.get("ready"), (self.process.said, self.process.log())
         if not self.project:
             self.project = self.ask("POST", "/projects", {"root": str(self.root), "trust": True})[

@@ -38,7 +38,7 @@ async def test_every_row_of_the_table_is_a_route(inside: InProcess) -> None:
     [
         ("GET", "/api/v1/audit"),
         ("POST", "/api/v1/projects"),
-        ("GET", "/api/v1/projects/prj_1/undo"),
+        ("GET", "/api/v1/projects/prj_1/lua"),
         ("GET", "/api/v1/projects/prj_1/sessions/ses_1/entries/"),
         ("GET", "/api/v1/projects/prj_1/sessions/ses_1/x/entries"),
         ("PUT", "/api/v1/projects/prj_1/sessions/ses_1"),

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,9 @@ def main(mounted: str) -> dict[str, Any]:
     """Try the back end on the tree at `mounted`."""
     (mount,) = [one for one in tree.cgroup_mounts() if one.mountpoint == mounted]
     controllers = tree.read(mount.folder, "cgroup.controllers").split()
-    # The kernel has one tree, wherever it is mounted. In a folder of this process neither what a
-    # killed run left behind nor the sweep of another one is met.
-    own = mount.folder / f"test-{os.getpid()}"
-    own.mkdir()
+    # The kernel has one tree, wherever it is mounted. In a folder of our own neither what a killed
+    # run left behind nor the sweep of another one is met.
+    own = Path(tempfile.mkdtemp(prefix="test-", dir=mount.folder))
     found: dict[str, Any] = {"controllers": controllers, **mechanics(own)}
     own.rmdir()
     backend = Cgroup2Backend(mount, tree.instance_name())

@@ -197,6 +197,19 @@ async def test_a_steward_that_fails_starts_nothing(cage_cache: Path, events: Eve
     await refusal(spawner, events, None)
 
 
+async def test_a_bwrap_that_dies_during_setup_is_not_a_problem_of_limits() -> None:
+    helper = SetupHelper()
+    child = await asyncio.create_subprocess_exec("/bin/true")  # noqa: TID251 - no cage wanted
+    await child.wait()
+    try:
+        for groups in ((), ("/proc/self/comm",)):
+            task = SetupTask(1, child.pid, os.getuid(), os.getgid(), groups, (), ())
+            with pytest.raises(CageStartFailed, match="bwrap ended before"):
+                await helper.run(task)
+    finally:
+        helper.close()
+
+
 async def test_a_steward_that_cannot_be_started_starts_nothing(
     cage_cache: Path, events: Events
 ) -> None:

@@ -252,6 +252,19 @@ async def test_a_single_program_from_elsewhere_is_shown_under_the_name_it_was_gi
     assert named.stdout == b"up\n/usr/bin:/usr/local/bin\n"
 
 
+async def test_a_runtime_that_links_to_a_program_of_every_cage_is_found(
+    place: Path, plugin: Plugin
+) -> None:
+    (place / "opt/bin").mkdir(parents=True)
+    link = place / "opt/bin/newsh"
+    link.symlink_to("/usr/bin/sh")
+    for target in (str(link), "/bin/sh"):
+        named = await plugin.run(
+            "/usr/bin/env", "newsh", "-c", "echo up", runtimes=(("newsh", target),)
+        )
+        assert named.stdout == b"up\n", named
+
+
 @pytest.mark.parametrize(
     "script",
     [

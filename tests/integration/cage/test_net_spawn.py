@@ -173,4 +173,7 @@ async def test_cages_in_a_row_leave_no_descriptor_behind(lab: Lab) -> None:
     for _ in range(5):
         await lab.run(grants, code)
     lab.spawner.launchers.close()
-    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    # The loop closes some of them a turn later; what is left behind stays.
+    async with asyncio.timeout(30):
+        while len(list(Path("/proc/self/fd").iterdir())) > before:  # noqa: ASYNC110 - the kernel's
+            await asyncio.sleep(0.01)

@@ -33,7 +33,7 @@ async def test_an_http_call_is_a_method_call_and_errors_have_their_status(
         stub = write_stub(
             tmp_path / "s", {"on": on, "answer": {"methods": list(on)}}, methods=methods
         )
-        await host.running(stub)
+        pid = (await host.running(stub))["pid"]
         path = "/plugins/stub/call/a.b"
         got = (await host.get(f"{path}?n=1&text=x%20y"))["result"]
         assert (got["n"], got["text"]) == ("1", "x y")
@@ -48,7 +48,11 @@ async def test_an_http_call_is_a_method_call_and_errors_have_their_status(
         for asked in ("ask.host", "ask.own"):
             assert (await host.call("stub", asked))["error"]["code"] == -32601
         assert (await host.call("stub", "at.once", expect=502))["code"] == "plugin_unavailable"
+        # Its pipe is closed before its process has ended: until then it counts as running, and
+        # enabling it changes nothing.
+        await host.until("stub", lambda state: state["pid"] != pid)
         await host.post("/plugins/stub/enable")
+        await host.until("stub", lambda state: state["state"] == "running")
         assert (await host.call("stub", "no.answer", expect=502))["code"] == "plugin_timed_out"
         await host.post("/plugins/stub/disable")
         assert (await host.call("stub", expect=502))["code"] == "plugin_unavailable"
@@ -89,7 +93,7 @@ async def test_the_operator_is_who_the_host_knows(home: Path, tmp_path: Path) ->
         assert {"operator_id", "project_id"} <= set(rows[0]["data"])
     insecure = '[daemon]\nbind = "127.0.0.1:0"\n[auth]\nmode = "insecure"\n'
     async with http_host(home, insecure) as host:
-        await host.post("/plugins/stub/enable")
+        assert (await host.post("/plugins/stub/enable"))["state"] == "running"
         async with host.inside.over(PeerConnection("tcp", address="127.0.0.1")) as client:
             answer = await client.post("/api/v1/plugins/stub/call/a.b", json={})
         context = answer.json()["result"]["_context"]

@@ -153,7 +153,7 @@ class Stage:
         for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-qm", "x"]):
             subprocess.run(["git", *words], cwd=self.root, check=True, capture_output=True)
         self.walks: dict[str, list[str]] = {}
-        self.daemon = start_daemon(self.home, config=self.config)
+        self.daemon = start_daemon(self.home, config=self.config, forked=True)
         self.do("project", "load", "--trust", str(self.root))
         self.daemon.stop()
         self.trace.write_text("", encoding="utf-8")

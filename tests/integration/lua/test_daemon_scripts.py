@@ -140,7 +140,9 @@ def test_a_run_is_undone_and_redone_from_the_command_line(tmp_path: Path) -> Non
         "  - say: done\n",
         encoding="utf-8",
     )
-    daemon = start_daemon(home, config=ANY_PORT + GRANTS, env={"KAGED_SCRIPT": str(script)})
+    daemon = start_daemon(
+        home, config=ANY_PORT + GRANTS, env={"KAGED_SCRIPT": str(script)}, forked=True
+    )
     try:
         assert daemon.said.get("ready"), daemon.log()
         assert kaged(home, "project", "load", "--trust", str(root)).returncode == 0
@@ -192,7 +194,7 @@ def test_a_script_ends_a_run_and_writes_the_summary_of_a_session(tmp_path: Path)
     local = home / "local.toml"
     local.write_text('[models.default]\nmodel = "scripted:story.yaml"\n', encoding="utf-8")
     local.chmod(0o600)
-    daemon = start_daemon(home, config=ANY_PORT)
+    daemon = start_daemon(home, config=ANY_PORT, forked=True)
     try:
         assert daemon.said.get("ready"), daemon.log()
         assert kaged(home, "project", "load", "--trust", str(root)).returncode == 0
@@ -207,7 +209,7 @@ def test_a_script_ends_a_run_and_writes_the_summary_of_a_session(tmp_path: Path)
             assert again.returncode == 0, again.stdout + again.stderr
         # The script is asked by the first command of a daemon, too.
         daemon.stop()
-        daemon = start_daemon(home, config=None)
+        daemon = start_daemon(home, config=None, forked=True)
         compacted = kaged(home, "session", "compact", one["id"], "--json", cwd=root)
         shown = kaged(home, "session", "export", one["id"], cwd=root).stdout
         assert "times over." in shown, compacted.stdout + compacted.stderr + shown[-2000:]

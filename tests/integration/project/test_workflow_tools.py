@@ -5,13 +5,14 @@ What carries a run out is the agent loop; here a fake stands in for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.work_lab import PROJECT, WorkLab, until, work_lab
-from kaged.base import Ids, KagedError, ManualClock
+from kaged.base import Ids, JsonValue, KagedError, ManualClock
 from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.uploads import Upload
 from requirements import requirement
@@ -291,6 +292,31 @@ async def test_a_run_that_waits_is_taken_up_by_the_next_daemon_until_its_time_is
         await third.work.workflows.recover()
         late = await third.call("kaged.workflow.status", run_id=run_id)
         assert (late["status"], third.runner.started) == ("failed", [])
+        assert late["error"].startswith("timeout")
+
+
+def _raises() -> JsonValue:
+    raise KagedError("The model was cut off.")
+
+
+@requirement("AT-FLOW-14")
+@pytest.mark.parametrize("when_cancelled", [lambda: "made it", _raises], ids=["returns", "raises"])
+async def test_a_run_has_timed_out_whatever_it_makes_of_being_cancelled_for_it(
+    tmp_path: Path, clock: ManualClock, ids: Ids, when_cancelled: Callable[[], JsonValue]
+) -> None:
+    async with work_lab(tmp_path, clock, ids) as first:
+        run_id = await start(first)
+        await first.runner.begun.wait()
+        first.runner.waiting.add(run_id)
+    clock.advance(600 - 0.01)  # so that its own timer is up in a moment
+    async with work_lab(tmp_path, clock, ids) as second:
+        second.runner.waiting.add(run_id)
+        second.runner.when_cancelled = when_cancelled
+        await second.work.workflows.recover()
+        await until(lambda: not len(second.tasks))
+        late = await second.call("kaged.workflow.status", run_id=run_id)
+        assert second.runner.cancelled == [run_id]
+        assert (late["status"], "result" in late) == ("failed", False)
         assert late["error"].startswith("timeout")
 
 

@@ -220,6 +220,23 @@ async def test_path_may_be_a_file_and_must_exist(lab: SearchLab) -> None:
     assert nothing["matches"] == []
 
 
+@requirement("AT-GREP-15")
+async def test_a_file_that_is_named_is_searched_although_a_walk_leaves_it_out(
+    lab: SearchLab,
+) -> None:
+    write_tree(lab.root, {".gitignore": "out.txt\n", "out.txt": "hit\nhit\n", "src/a.ts": "hit\n"})
+    assert files_of(await lab.call("search.grep", pattern="hit")) == ["./src/a.ts"]
+    assert files_of(await lab.call("search.grep", pattern="hit", path="out.txt")) == ["./out.txt"]
+    count = await lab.call("search.grep", pattern="hit", path="out.txt", output_mode="count")
+    assert count["matches"] == [{"file": "./out.txt", "count": 2}]
+    # A link is the file that it leads to, and nothing when it leads nowhere.
+    (lab.root / "link.ts").symlink_to("src/a.ts")
+    (lab.root / "gone.ts").symlink_to("src/gone.ts")
+    assert files_of(await lab.call("search.grep", pattern="hit", path="link.ts")) == ["./src/a.ts"]
+    for path in ("gone.ts", "src/a.ts/x", "nope/x"):
+        assert (await lab.refusal("search.grep", pattern="hit", path=path)).code == "file_not_found"
+
+
 @requirement("AT-GREP-17")
 async def test_long_lines_are_cut_around_the_match(lab: SearchLab) -> None:
     write_tree(

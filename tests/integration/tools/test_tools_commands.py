@@ -35,7 +35,7 @@ def place() -> Iterator[tuple[Path, Path]]:
         root = make_project(base / "project", PROJECT)
         (root / "src").mkdir()
         (root / "src" / "a.txt").write_text("hello\n", encoding="utf-8")
-        daemon = start_daemon(base / "h")
+        daemon = start_daemon(base / "h", forked=True)
         try:
             assert kaged(base / "h", "project", "load", "--trust", str(root)).returncode == 0
             yield base / "h", root

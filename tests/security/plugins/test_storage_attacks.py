@@ -227,16 +227,19 @@ async def test_the_guard_alone_denies_what_fooled_the_rewriter(
 
 @together
 @pytest.mark.parametrize(
-    "sql", ["UPDATE sqlite_master SET sql = ''", "VACUUM", "VACUUM INTO '/tmp/kaged-evil.db'"]
+    "sql", ["UPDATE sqlite_master SET sql = ''", "VACUUM", "VACUUM INTO 'PLACE'"]
 )
-async def test_sqlite_itself_refuses_some_before_it_asks(arena: StorageArena, sql: str) -> None:
+async def test_sqlite_itself_refuses_some_before_it_asks(
+    arena: StorageArena, tmp_path: Path, sql: str
+) -> None:
+    place = tmp_path / "evil.db"
     arena.broker = await arena.reopened(None, fooled)
     before = untouched(arena)
     for method in ("query", "exec"):
-        answer = await arena.ask("attacker", method, {"sql": sql})
+        answer = await arena.ask("attacker", method, {"sql": sql.replace("PLACE", str(place))})
         assert answer["error"]["code"] in {-32000, -32602, -32003}
     assert untouched(arena) == before
-    assert not Path("/tmp/kaged-evil.db").exists()
+    assert not place.exists()
 
 
 @together

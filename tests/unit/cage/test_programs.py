@@ -178,6 +178,26 @@ def test_a_runtime_named_in_the_configuration_wins(host: Host) -> None:
         host.plan("lua1", runtimes=(("lua1", host.path("opt/none")),))
 
 
+def test_a_runtime_that_is_or_links_to_a_base_program_is_found_under_its_name(host: Host) -> None:
+    shown = host.path("usr/local/bin/newsh")
+    link = host.link("opt/bin/newsh", "/usr/bin/sh")
+    far = host.link("opt/bin/far", link)
+    for named in ("/usr/bin/sh", "/bin/sh", link, far):
+        found = host.plan("env", "newsh", "-c", "true", runtimes=(("newsh", named),))
+        assert found.links == ((shown, "/usr/bin/sh"),), named
+        assert (found.files, found.moved) == ((), ())
+    # Under the name that every cage has, nothing needs to be shown.
+    assert host.plan("sh", runtimes=(("sh", link),)).links == ()
+
+
+def test_a_runtime_of_the_system_under_another_name_is_found_under_its_name(host: Host) -> None:
+    program = host.program("usr/bin/lua5.4")
+    for named in (program, host.link("opt/bin/lua", program)):
+        found = host.plan("lua1", runtimes=(("lua1", named),))
+        assert found.files == (program,)
+        assert (host.path("usr/local/bin/lua1"), program) in found.links
+
+
 def test_a_python_of_its_own_is_shown_where_it_lies(host: Host) -> None:
     host.program("opt/py/bin/python3.11")
     host.link("opt/py/bin/python3", "python3.11")

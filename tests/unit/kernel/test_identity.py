@@ -6,7 +6,15 @@ import dataclasses
 
 import pytest
 
-from kaged.kernel.identity import Actor, VouchedBy
+from kaged.kernel.identity import (
+    EVERYTHING,
+    NOTHING,
+    Actor,
+    People,
+    PersonFacts,
+    PersonGrant,
+    VouchedBy,
+)
 
 
 def test_the_operator_on_an_own_listener_is_in_a_private_chat() -> None:
@@ -53,3 +61,27 @@ def test_another_person_voucher_or_chat_is_another_actor(other: Actor) -> None:
 def test_an_actor_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Actor.operator("ada", VouchedBy.UNIX).person_id = "bob"  # type: ignore[misc]
+
+
+FACTS = PersonFacts("ann", frozenset({"dev"}), frozenset({"blue"}), (("dept", "r&d"),))
+
+
+def test_a_person_has_the_roles_of_both_sides_and_the_reach_of_the_operators_side() -> None:
+    grant = PersonGrant(frozenset({"lead"}), frozenset({"red"}), frozenset({"p"}), frozenset())
+    actor = Actor.person(FACTS, grant, VouchedBy.BEARER, "req_1")
+    assert (actor.person_id, actor.by_front_end, actor.request_id) == ("ann", True, "req_1")
+    assert (actor.roles, actor.teams) == ({"dev", "lead"}, {"blue", "red"})
+    assert actor.claims == (("dept", "r&d"),)
+    assert (actor.projects, actor.operations) == ({"p"}, frozenset())
+    assert isinstance(hash(actor), int)
+
+
+def test_nobody_named_leaves_everything_open_and_somebody_named_closes_the_rest() -> None:
+    assert People().grant_of("ann") is EVERYTHING
+    grant = PersonGrant(projects=frozenset({"p"}))
+    people = People({"ann": grant})
+    assert people.grant_of("ann") is grant
+    assert people.grant_of("bob") is NOTHING
+    others = PersonGrant(roles=frozenset({"guest"}))
+    people = People({"ann": grant, "*": others})
+    assert (people.grant_of("ann"), people.grant_of("bob")) == (grant, others)

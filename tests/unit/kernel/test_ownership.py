@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from kaged.kernel.ownership import (
     Ownership,
     may,
     may_answer,
+    may_use_project,
     ownership_of,
 )
 
@@ -92,3 +94,16 @@ def test_a_question_is_answered_where_it_was_asked_or_in_private(
     actor: Actor, owner: str | None, asked_in: str | None, allowed: bool
 ) -> None:
     assert may_answer(actor, owner, asked_in) is allowed
+
+
+def test_a_project_that_somebody_may_not_use_hides_what_is_theirs_in_it() -> None:
+    thing = Ownership("ann", "c", Audience.OWNER, "prj_1")
+    for projects, allowed in ((None, True), ({"prj_1"}, True), ({"prj_2"}, False), (set(), False)):
+        listed = None if projects is None else frozenset(projects)
+        ann = replace(person("ann", "private", "c"), projects=listed)
+        assert may_use_project(ann, "prj_1") is allowed
+        assert {may(ann, action, thing) for action in AccessAction} == {allowed}
+        assert may_answer(ann, "ann", "c", "prj_1") is allowed
+        # What is about no project is not withheld, and the operator is not held to any list.
+        assert may_answer(ann, "ann", "c")
+        assert may_use_project(replace(OPERATOR, projects=listed), "prj_1")

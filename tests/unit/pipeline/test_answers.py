@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
 
     plugin = load_plugin(config, "0" * 32, 1.0, StubPlugin(call))
     plan = compile_plan(HOOK, [plugin], KIND, None)
-    return plan.steps[0], Chain(plan, CALL, GlobalContext("r"), None, None)
+    return plan.steps[0], Chain(plan, CALL, GlobalContext("r"), None, None, copy_context())
 
 
 def took(answer: Any, mode: str = "sequential") -> Any:

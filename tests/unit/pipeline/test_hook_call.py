@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ async def drive(
 ) -> Any:
     """Call a hook as the runner does."""
     tasks = orphan_tasks or Tasks("t", Failures().note)
-    finished, answer = start_hook(hook, running_task())
+    finished, answer = start_hook(hook, running_task(), copy_context())
     return answer if finished else await finish_hook(hook, running_task(), answer, timeout_s, tasks)
 
 

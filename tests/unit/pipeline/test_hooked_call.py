@@ -28,7 +28,7 @@ from kaged.pipeline import (
     parse_document,
 )
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, user_subject
+from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, subject_of
 from kaged.pipeline.payloads.messages import Message, Role, TextContent
 from requirements import requirement
 from unit.pipeline.lab import Lab, entry
@@ -39,7 +39,7 @@ ORIGIN = CallOrigin(
     request_id="req-1",
     at_ms=1_767_225_605_000,
     environment="production",
-    subject=user_subject("alice").model_copy(
+    subject=subject_of(None, "alice").model_copy(
         update={
             "roles": frozenset({"admin"}),
             "teams": frozenset({"payroll"}),
@@ -167,6 +167,22 @@ async def test_a_changed_call_comes_back_with_who_changed_it() -> None:
     assert passed.payload.headers is not None, "the host's header map stays with the call"
 
 
+async def test_a_denial_with_a_delay_tells_the_caller_when_to_try_again() -> None:
+    class Busy(Plugin):
+        async def tool_pre_invoke(self, payload: Any, context: Any) -> Any:
+            violation = PluginViolation("busy", "Too many at once.", "BUSY")
+            return PluginResult(
+                continue_processing=False, violation=violation, retry_delay_ms=payload.args["ms"]
+            )
+
+    lab = await Lab.of(entry(Busy, name="busy"))
+    for delay_ms, fix in ((1500, "try again in 1.5 s"), (0, "ask the operator")):
+        outcome = await HookedCall(lab.pipeline, ORIGIN).before_tool("t", {"ms": delay_ms}, TOOL)
+        assert outcome.refusal is not None
+        assert outcome.refusal.words == "the policy busy refused: busy"
+        assert outcome.refusal.fix.startswith(fix)
+
+
 async def test_memory_labels_and_extensions_go_from_before_to_after() -> None:
     seen: list[Any] = []
 
@@ -177,7 +193,6 @@ async def test_memory_labels_and_extensions_go_from_before_to_after() -> None:
             grown = security.model_copy(update={"labels": security.labels | {"seen"}})
             return PluginResult(
                 modified_extensions=extensions.model_copy(update={"security": grown}),
-                retry_delay_ms=3,
             )
 
         async def tool_post_invoke(self, payload: Any, context: Any, extensions: Any) -> None:
@@ -190,7 +205,7 @@ async def test_memory_labels_and_extensions_go_from_before_to_after() -> None:
     assert hooked.extensions is None
     assert hooked.labels == frozenset({"pii"})
     before = await hooked.before_tool("db.query", {}, TOOL)
-    assert (before.changed, before.retry_delay_ms) == (False, 3)
+    assert not before.changed
     assert hooked.labels == frozenset({"pii", "seen"})
     after = await hooked.after_tool("db.query", {"rows": 1}, TOOL)
     assert after.payload.result == {"rows": 1}

@@ -79,7 +79,7 @@ def merged_with(original: Extensions, output: Any, *capabilities: str) -> Extens
 
 def discards(original: Extensions, output: Any, *capabilities: str) -> list[DiscardedChange]:
     noted: list[DiscardedChange] = []
-    merge_extensions(original, output, resolve_rights(frozenset(capabilities)), "p", noted)
+    merge_extensions(original, output, frozenset(capabilities), "p", noted)
     return noted
 
 

@@ -284,6 +284,12 @@ async def test_the_longest_retry_delay_wins() -> None:
     assert (await outcome(*three)).retry_delay_ms == 9
     assert (await outcome(*three, entry(Deny))).retry_delay_ms == 0
 
+    class LaterDeny(Plugin):
+        async def tool_pre_invoke(self, payload: Any, context: Any) -> PluginResult[Any]:
+            return PluginResult(continue_processing=False, retry_delay_ms=7)
+
+    assert (await outcome(*three, entry(LaterDeny))).retry_delay_ms == 7
+
 
 # -- modes ---------------------------------------------------------------------------------------
 

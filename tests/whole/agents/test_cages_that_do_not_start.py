@@ -25,6 +25,20 @@ case "$1" in --version|--help) exec {BWRAP} "$1";; esac
 echo "bwrap: no room in here" >&2
 exit 1
 """
+DYING = f"""#!{sys.executable}
+import os, signal, sys
+if sys.argv[1] in ("--version", "--help"):
+    os.execv("{BWRAP}", ["{BWRAP}", sys.argv[1]])
+with os.fdopen(int(sys.argv[2]), "rb") as options:
+    words = options.read().split(bytes(1))
+first = os.fork()
+if first == 0:
+    os._exit(1)
+os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+print("bwrap: no room in here", file=sys.stderr, flush=True)
+os.write(int(words[words.index(b"--info-fd") + 1]), b'{{"child-pid": %d}}' % first)
+signal.pause()
+"""
 OLD = """#!/bin/sh
 echo bubblewrap 0.1.0
 """
@@ -163,7 +177,9 @@ def test_a_program_that_is_none_is_not_started_without_a_cage_either(
 
 
 @pytest.mark.parametrize(
-    ("program", "code"), [(FAILING, "cage_start_failed"), (OLD, "cage_unavailable")]
+    ("program", "code"),
+    [(FAILING, "cage_start_failed"), (DYING, "cage_start_failed"), (OLD, "cage_unavailable")],
+    ids=["gives up", "dies during setup", "too old"],
 )
 def test_without_a_sandbox_tool_that_works_nothing_runs(
     own: Callable[..., Daemon], tmp_path: Path, program: str, code: str
@@ -177,4 +193,6 @@ def test_without_a_sandbox_tool_that_works_nothing_runs(
     daemon.load(project)
     caged(project, "rw:.")
     assert codes_of_a_command(project) == [code] * 2
+    if code == "cage_start_failed":
+        assert "no room in here" in str(project.fail("shell.bash", command="true"))
     assert daemon.stop() in {0, -signal.SIGTERM}

@@ -85,8 +85,11 @@ def test_a_plugins_tools_come_with_its_greeting_and_go_with_it(
     )
     for _ in range(2):  # the more often it dies, the longer until it is started again
         wait_for(lambda: made.state()["state"] == "running")
+        pid = made.state()["pid"]
         refused = project.fail(f"{made.name}.die")
         assert (refused["code"], refused["data"]["number"]) == ("plugin_unavailable", -32000)
+        # Its pipe is closed first, and until its process has ended it counts as running.
+        wait_for(lambda: made.state()["pid"] != pid, "the end of its process")  # noqa: B023 - called here
     assert project.fail(recall)["code"] == "plugin_unavailable"
     assert made.state()["state"] == "crashed"
     assert recall in names_of(project)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import stat
 import tarfile
 from collections.abc import Callable
@@ -128,9 +129,10 @@ def _forged(
     return target
 
 
+ABSOLUTE = Path(f"/tmp/kgd-escaped-{os.getpid()}")
 FORGERIES: dict[str, Callable[[dict[str, Any]], None]] = {
     "a file outside": lambda all_: all_.update({"data/../../escaped": b"x"}),
-    "an absolute file": lambda all_: all_.update({"/tmp/escaped": b"x"}),
+    "an absolute file": lambda all_: all_.update({str(ABSOLUTE): b"x"}),
     "another folder": lambda all_: all_.update({"etc/passwd": b"x"}),
     "a link to outside": lambda all_: all_.update({"data/out": "../../../etc"}),
     "an absolute link": lambda all_: all_.update({"data/out": "/etc"}),
@@ -177,6 +179,7 @@ def test_an_archive_that_is_damaged_or_forged_changes_nothing(own: Own, tmp_path
         made = _forged(file, bad, change, fits=False)
         assert _refused(empty, "restore", str(made)) == "archive_invalid", what
     assert not (tmp_path / "escaped").exists()
+    assert not ABSOLUTE.exists()
     left = {one.name for one in empty.home.iterdir()} - {"run", "logs", "backups", "daemon.lock"}
     assert {one for one in left if any((empty.home / one).rglob("*"))} == set()
     assert _refused(empty, "restore", str(tmp_path / "none")) == "archive_unwritable"

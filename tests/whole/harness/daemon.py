@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 import httpx
 
+from fakes.command_server import Forked, can_fork, command_server
 from whole.harness.project import Project
 
-KAGED = str(Path(sys.executable).with_name("kaged"))
+_INSTALLED = str(Path(sys.executable).with_name("kaged"))
+KAGED = _INSTALLED  # a test may put another program in its place
 ANY_PORT = '[daemon]\nbind = "127.0.0.1:0"\n'
 PATIENCE_S = 60.0
 QUIET_S = 0.3
@@ -45,7 +47,14 @@ class Refused(AssertionError):
 
 
 class Daemon:
-    """One daemon on a home of its own. The home outlives it: stopped or killed, it starts again."""
+    """One daemon on a home of its own. The home outlives it: stopped or killed, it starts again.
+
+    It and its commands are processes of their own. Loading the program costs each of them more
+    than most tests, so where nothing in its environment changes how it is loaded, each is forked
+    from a process that has done only that (`fakes.command_server`). The daemon that modules share
+    (`forked=False`) is started from the beginning, as users start it, and so is every one with
+    KAGED_TESTS_EXEC=1.
+    """
 
     spoken = 0
     """How often any daemon of this process was spoken to; whole tests must raise it."""
@@ -57,8 +66,10 @@ class Daemon:
         config: str = "",
         local: str = "",
         env: Mapping[str, str] | None = None,
+        forked: bool = True,
     ) -> None:
         self.home = home
+        self.forked = forked
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = config if "bind" in config else config.replace("[daemon]\n", ANY_PORT, 1)
         self.write("config.toml", text if "[daemon]" in text else ANY_PORT + text)
@@ -67,7 +78,7 @@ class Daemon:
         self._first_files = self._files()
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         self.env = {**kept, "HOME": str(home), "KAGED_HOME": str(home), **(env or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._client: httpx.Client | None = None
 
     # -- life ----------------------------------------------------------------------------------
@@ -83,15 +94,24 @@ class Daemon:
     def start(self, expect: bool = True) -> dict[str, Any]:
         """Start it as `kaged daemon start` does; returns what it says when it is ready."""
         reader, writer = os.pipe()
-        with (self.home / "daemon.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [KAGED, "daemon", "run"],
-                env={**self.env, "KAGED_READY_FD": str(writer)},
-                pass_fds=[writer],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        words = ("daemon", "run")
+        with (
+            Path(os.devnull).open("rb") as nothing,
+            (self.home / "daemon.log").open("ab") as log,
+        ):
+            if self.forked and self._forks(self.env):
+                files = [nothing.fileno(), log.fileno(), log.fileno(), writer]
+                env = {**self.env, "KAGED_READY_FD": "3"}
+                self._process = command_server().start(words, env, None, files)
+            else:
+                self._process = subprocess.Popen(
+                    [KAGED, *words],
+                    env={**self.env, "KAGED_READY_FD": str(writer)},
+                    pass_fds=[writer],
+                    stdin=nothing,
+                    stdout=log,
+                    stderr=log,
+                )
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             said: dict[str, Any] = json.loads(pipe.readline() or b'{"ready": false}')
@@ -100,12 +120,17 @@ class Daemon:
         assert bool(said.get("ready")) is expect, (said, self.log()[-2000:])
         if expect:
             self._client = httpx.Client(
-                transport=httpx.HTTPTransport(uds=said["socket"]),
+                # No TLS on such a socket, and reading all certificates takes longer than a request.
+                transport=httpx.HTTPTransport(uds=said["socket"], verify=False),
                 base_url="http://kaged",
                 timeout=PATIENCE_S,
                 trust_env=False,
             )
         return said
+
+    @staticmethod
+    def _forks(env: Mapping[str, str]) -> bool:
+        return KAGED == _INSTALLED and can_fork(env)
 
     def _files(self) -> list[bytes | None]:
         files = [self.home / name for name in ("config.toml", "local.toml")]
@@ -196,18 +221,24 @@ class Daemon:
     ) -> Finished:
         """Run `kaged …` on this home; `code` is the exit code that the test expects."""
         Daemon.spoken += 1
-        done = subprocess.run(
-            [KAGED, *arguments],
-            env={**self.env, **(env or {})},
-            cwd=cwd or self.home,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=PATIENCE_S * 2,
-            check=False,
-        )
+        all_env = {**self.env, **(env or {})}
+        if self._forks(all_env):
+            done = command_server().run(
+                arguments, all_env, cwd or self.home, PATIENCE_S * 2, stdin or ""
+            )
+        else:
+            done = subprocess.run(
+                [KAGED, *arguments],
+                env=all_env,
+                cwd=cwd or self.home,
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                capture_output=True,
+                text=True,
+                encoding="utf-8",
+                timeout=PATIENCE_S * 2,
+                check=False,
+            )
         finished = Finished(arguments, done.returncode, done.stdout, done.stderr)
         assert code is None or finished.code == code, finished
         return finished

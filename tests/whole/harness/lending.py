@@ -27,7 +27,7 @@ class Lender:
     def lend(self) -> Daemon:
         """Return a running daemon without plugins."""
         if self._daemon is None:
-            self._daemon = Daemon(self._place(), local=self._local)
+            self._daemon = Daemon(self._place(), local=self._local, forked=False)
             self._daemon.start()
         return self._daemon
 

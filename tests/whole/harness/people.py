@@ -22,10 +22,13 @@ __all__ = ["FRONT_END", "Guest", "Person"]
 class Guest:
     """One person in one chat, who reaches the daemon through the front end."""
 
-    def __init__(self, daemon: Daemon, person: Person) -> None:
+    def __init__(self, daemon: Daemon, person: Person, *, token: str = "", **said: str) -> None:
+        """`said` is what the front end says about them beside that: headers by name."""
         self.daemon = daemon
         self.person = person
-        self._headers = {"Authorization": f"Bearer {daemon.token}", **person.headers}
+        more = {name.replace("_", "-"): value for name, value in said.items()}
+        bearer = f"Bearer {token or daemon.token}"
+        self._headers = {"Authorization": bearer, **person.headers, **more}
         self._client = httpx.Client(
             base_url=daemon.url, headers=self._headers, timeout=PATIENCE_S, trust_env=False
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import tempfile
 import threading
@@ -332,6 +333,30 @@ def test_git_works_inside_while_hooks_and_configuration_stay_as_they_are(
     assert not (project.root / ".git" / "commondir").exists()
     project.write("a.txt", "changed\n")
     check_git(exe.eval(ASK + GIT_WORK), project.root)
+
+
+@whole("LC-AMB-22")
+def test_what_the_repository_takes_hooks_and_settings_from_stays_as_it_is(
+    exe: Scripts, project: Project
+) -> None:
+    repository(project.root)
+    shutil.rmtree(project.root / ".git" / "hooks")  # as with an empty template of git's
+    project.write("shared.gitconfig", "[user]\n\tname = t\n")
+    project.write("githooks/README", "hooks\n")
+    git("config", "include.path", "../shared.gitconfig", cwd=project.root)
+    git("config", "core.hooksPath", "githooks", cwd=project.root)
+    plant = """mkdir -p .git/hooks
+        for one in githooks/post-checkout .git/hooks/post-checkout; do
+          printf '#!/bin/sh\\ntouch ran\\n' > $one; chmod +x $one; done
+        git config -f shared.gitconfig core.fsmonitor 'touch ran'; echo x > fine.txt"""
+    for _ in range(2):
+        run(exe, f"{{cmd='sh', args={{'-c', [==[{plant}]==]}}}}")
+        for path in ("githooks/post-checkout", ".git/hooks/post-checkout"):
+            assert not (project.root / path).exists(), path
+        assert "fsmonitor" not in project.read("shared.gitconfig")
+        assert (project.root / "fine.txt").exists()
+        git("checkout", "-q", "-f", "HEAD", cwd=project.root)
+        assert not (project.root / "ran").exists()
 
 
 @whole("LC-AMB-21")

@@ -11,7 +11,7 @@ from whole.harness.conversation import begin, current, entries, exchange
 from whole.harness.daemon import wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
-from whole.harness.scripts import Scripts, git, repository
+from whole.harness.scripts import Scripts, command, git, repository
 
 REWIND = Path(__file__).parents[3] / "plugins" / "examples" / "rewind.lua"
 BOTH = ["session_write", "exec"]
@@ -185,3 +185,46 @@ def test_the_example_degrades_with_each_missing_grant(
     assert said(project) == ["plover-none", "done plover-none"]
     assert project.read("a.txt") == "three\n", "files are left alone"
     assert kept(project) == []
+
+
+PLANTED = (".envrc", ".husky/pre-commit", "sub/.vscode/tasks.json")
+PLANT = """
+kage.request_capabilities({'exec'})
+local function sh(text) return kage.exec{cmd='sh', args={'-c', text}} end
+local made = sh([[
+  export GIT_INDEX_FILE=.git/planted; git read-tree HEAD
+  blob=$(echo planted | git hash-object -w --stdin)
+  for path in PATHS a.txt; do git update-index --add --cacheinfo 100644,$blob,$path; done
+  git commit-tree -p HEAD -m planted $(git write-tree)]])
+local back = sh('git restore --source ' .. made.stdout:gsub('%s', '') .. ' -- .')
+return {made.code, back.code}
+""".replace("PATHS", " ".join(PLANTED))
+
+
+def test_going_back_to_a_commit_that_a_guest_made_plants_nothing(
+    rewind: Scripts, project: Project, model: ModelServer
+) -> None:
+    """A commit holds what no file of the work tree ever held; `git restore` brings it out."""
+    mine = "export MINE=1\n"
+    project.write(".envrc", mine)
+    rewind.grant(rewind=BOTH, probe=["exec"])
+    example = REWIND.read_text(encoding="utf-8")
+    shown = rewind.load(rewind=example, probe=command("eval", PLANT))
+    assert {one["state"] for one in shown.values()} == {"running"}
+    session = begin(project)
+    changes(project, model, "kite-one", "two\n", session)
+    settled(rewind)
+    for _ in range(2):
+        assert rewind.again() == [0, 0]
+        assert project.read("a.txt") == "planted\n", "the rest of the commit is there"
+        assert project.read(".envrc") == mine
+        assert not [one for one in PLANTED[1:] if (project.root / one).exists()]
+    rows = [one["data"] for one in project.daemon.audit("protected_path.taken_back")]
+    assert {one["path"] for one in rows} == {str(project.root / one) for one in PLANTED}
+    # The example's own way back and forth brings out nothing of it either.
+    project.write("a.txt", "two\n")
+    for way, text in (("undo", "one\n"), ("redo", "two\n"), ("undo", "one\n")):
+        found = rewind.run(way)
+        assert not found["is_error"], found
+        assert (project.read("a.txt"), project.read(".envrc")) == (text, mine)
+    assert not [one for one in PLANTED[1:] if (project.root / one).exists()]

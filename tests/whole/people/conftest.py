@@ -26,8 +26,9 @@ def guest(daemon: Daemon) -> Iterator[Callable[..., Guest]]:
     """Yield who lets people in: `guest("ann")` in private, `guest("ann", "group", "g-1")`."""
     made: list[Guest] = []
 
-    def come(user: str, chat_type: str = "private", chat_id: str = "") -> Guest:
-        made.append(Guest(daemon, Person(user, chat_type, chat_id or f"private-{user}")))
+    def come(user: str, chat_type: str = "private", chat_id: str = "", **said: str) -> Guest:
+        person = Person(user, chat_type, chat_id or f"private-{user}")
+        made.append(Guest(daemon, person, **said))
         return made[-1]
 
     yield come

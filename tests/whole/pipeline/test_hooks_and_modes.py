@@ -333,6 +333,18 @@ DENIES = (
 )
 
 
+def test_a_denial_with_a_delay_tells_the_caller_when_to_try_again(
+    site: PolicySite, shared: Project
+) -> None:
+    later = f"{DENIES[:-1]}, retry_delay_ms=payload.args['limit'])"
+    site.put(gives(f"{later} if payload.name == 'file.read' else PluginResult()", name="busy"))
+    shared.write("there.txt", "x")
+    for delay_ms, told in ((1500, "try again in 1.5 s"), (90_000, "try again in 90 s")):
+        refused = shared.fail("file.read", path="there.txt", limit=delay_ms)
+        assert refused["code"] == "pipeline_refused"
+        assert told in str(refused)
+
+
 @whole("EX-HOOK-04")
 def test_a_denial_keeps_the_tool_from_running_and_later_policies_from_being_asked(
     daemon: Daemon, site: PolicySite, shared: Project, model: ModelServer

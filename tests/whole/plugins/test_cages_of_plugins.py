@@ -235,16 +235,17 @@ def test_project_paths_are_those_of_the_projects_that_use_the_plugin(
 
 @whole("PH-CAGE-06")
 def test_what_a_plugin_leaves_in_its_scratch_is_gone_with_the_process(
-    daemon: Daemon, bare: Explorer
+    daemon: Daemon, bare: Explorer, tmp_path: Path
 ) -> None:
-    places = ("/tmp/left", "$TMPDIR/left2", "/run/left")
+    name = f"left-{tmp_path.name}"  # nobody else's: the host's folder is everybody's
+    places = (f"/tmp/{name}", "$TMPDIR/left2", "/run/left")
     for place in places:
         assert bare.sh(f"echo here > {place}")["code"] == 0, place
         assert bare.sh(f"cat {place}")["out"] == "here\n"
     daemon.post("/plugins/bare/restart")
     for place in places:
         assert bare.sh(f"cat {place}")["code"] != 0, place
-    assert not Path("/tmp/left").exists()
+    assert not Path(f"/tmp/{name}").exists()
 
 
 @whole("PH-AMB-52", "PH-CAP-03", "PH-CAGE-05", "PH-AMB-65")

@@ -192,7 +192,13 @@ def test_a_single_file_can_be_searched_and_a_missing_path_is_told(project: Proje
     tree(project, {"src/main.ts": "hit\n", "src/other.ts": "hit\n"})
     assert files(project, "hit", path="./src/main.ts") == ["./src/main.ts"]
     assert files(project, "hit", path="src") == ["./src/main.ts", "./src/other.ts"]
-    assert project.fail("search.grep", pattern="x", path="./nope")["code"] == "file_not_found"
+    tree(project, {".gitignore": "out.txt\n", "out.txt": "hit\n"})
+    assert files(project, "hit", path="out.txt") == ["./out.txt"]
+    (project.root / "link.ts").symlink_to("src/main.ts")
+    (project.root / "gone.ts").symlink_to("src/gone.ts")
+    assert files(project, "hit", path="link.ts") == ["./src/main.ts"]
+    for path in ("./nope", "gone.ts", "src/main.ts/x"):
+        assert project.fail("search.grep", pattern="x", path=path)["code"] == "file_not_found"
 
 
 @whole("AT-GREP-16")

@@ -87,6 +87,19 @@ DAEMON = Chapter(
             gates=True,
         ),
         event(
+            "service_account.created",
+            "A service account was made; null for projects or operations means every one. The "
+            "token itself is not written.",
+            "name:str roles:list teams:list projects:any operations:any expires_at:str",
+            gates=True,
+        ),
+        event(
+            "service_account.revoked",
+            "The token of a service account counts no more.",
+            "name:str",
+            gates=True,
+        ),
+        event(
             "cage.started",
             "A child process started. `caged` is false where the host starts one without a cage.",
             "cage_id:str pid:int what:str caged:bool",

@@ -17,7 +17,7 @@ from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
 from kaged.pipeline.records import PluginViolation
-from kaged.pipeline.results import PluginResult
+from kaged.pipeline.results import MAX_RETRY_DELAY_MS, PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
 
@@ -93,6 +93,7 @@ class SubjectRateLimit(Plugin):
                 http_status_code=429,
                 http_headers={"retry-after": str(seconds)},
             ),
+            retry_delay_ms=min(seconds * 1000, MAX_RETRY_DELAY_MS),
         )
 
     def _take(self, subject: str) -> float | None:

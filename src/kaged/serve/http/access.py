@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote
 
@@ -20,11 +20,21 @@ from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
+from kaged.config.people_section import FrontEndSection
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
-from kaged.kernel.identity import Actor, VouchedBy
+from kaged.kernel.identity import (
+    PERSON_ID,
+    SERVICE_PREFIX,
+    Actor,
+    People,
+    VouchedBy,
+)
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
+from kaged.serve.http.front_end import facts_of
+from kaged.serve.http.service_accounts import PREFIX as SERVICE_TOKEN_PREFIX
+from kaged.serve.http.service_accounts import ServiceAccounts
 
 COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
@@ -43,8 +53,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # (which is its own credential).
 _OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
-# Addresses, names, and ids of Matrix: `@ann:example.org`.
-_USER_ID = re.compile(r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}")
+_USER_ID = re.compile(PERSON_ID)
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -63,6 +72,8 @@ class AccessRules:
     hosts: frozenset[str] = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IpNetwork, ...] = ()
+    front_end: FrontEndSection = field(default_factory=FrontEndSection)
+    people: People = field(default_factory=People)
 
 
 def access_rules(state: DaemonState) -> AccessRules:
@@ -77,6 +88,8 @@ def access_rules(state: DaemonState) -> AccessRules:
         hosts=LOOPBACK_HOSTS | own | {host.lower() for host in auth.allowed_hosts},
         origins=frozenset(origin.lower() for origin in auth.allowed_origins),
         trusted_proxies=auth.trusted_proxies,
+        front_end=auth.front_end,
+        people=state.people,
     )
 
 
@@ -86,6 +99,7 @@ class Credentials:
 
     token: TokenFile
     cookies: CookieSessions
+    service_accounts: ServiceAccounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +145,8 @@ def require_actor(
     """Let a request in and return who acts.
 
     Raises:
-        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`;
-            it may not come in.
+        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`,
+            `token_expired`, `token_revoked`; it may not come in.
     """
     connection = access_request.connection
     if connection is None:
@@ -146,6 +160,9 @@ def require_actor(
         and (access_request.method, access_request.path) in _OPEN_TO_ALL
     ):
         return Actor.operator(None, VouchedBy.OPEN, access_request.request_id)
+    account = _service_account(credentials, access_request)
+    if account is not None:
+        return account
     via = _require_credential(rules, credentials, access_request)
     if via is not VouchedBy.BEARER:
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
@@ -219,6 +236,20 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
     return origin
 
 
+def _service_account(credentials: Credentials, access_request: AccessRequest) -> Actor | None:
+    """Return the service account whose token came along. What else it says names nobody."""
+    authorization = access_request.single(b"authorization") or ""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if (
+        credentials.service_accounts is None
+        or scheme.lower() != "bearer"
+        or not token.startswith(SERVICE_TOKEN_PREFIX)
+    ):
+        return None
+    return credentials.service_accounts.actor(token, access_request.request_id)
+
+
 def _require_credential(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
 ) -> VouchedBy:
@@ -273,11 +304,12 @@ def _person(
     named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
         return Actor.operator(rules.operator_id, vouched_by, request_id)
-    if _USER_ID.fullmatch(named) is None:
+    if _USER_ID.fullmatch(named) is None or named.startswith(SERVICE_PREFIX):
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
-            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most).",
+            fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
+            f"name of a service account ({SERVICE_PREFIX}…).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
@@ -288,16 +320,14 @@ def _person(
     thread_id = access_request.single(THREAD_ID_HEADER) or None
     if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
         raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
-    return Actor(
-        named,
-        vouched_by,
-        chat_type,
-        chat_id,
-        by_front_end=True,
+    facts = facts_of(named, rules.front_end, access_request.single)
+    return replace(
+        Actor.person(facts, rules.people.grant_of(named), vouched_by, request_id),
+        chat_type=chat_type,
+        chat_id=chat_id,
         thread_id=thread_id,
         source_username=_source_name(access_request, USERNAME_HEADER),
         source_display_name=_source_name(access_request, DISPLAY_NAME_HEADER),
-        request_id=request_id,
     )
 
 

@@ -91,6 +91,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         models,
         plugins,
         projects,
+        service_accounts,
         services,
         session_moves,
         session_runs,
@@ -100,6 +101,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         todos,
         tools,
         undo,
+        usage,
         workflows,
     )
 
@@ -122,7 +124,9 @@ def add_subsystem_routes(app: FastAPI) -> None:
         session_runs.router,
         plugins.router,
         services.router,
+        service_accounts.router,
         skills.router,
+        usage.router,
         doctor.router,
     )
 

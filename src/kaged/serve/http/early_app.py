@@ -17,7 +17,12 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.http.context import RequestContext
 from kaged.serve.http.errors import error_response
 from kaged.serve.http.hang_up import HangUpMiddleware
-from kaged.serve.http.middleware import AccessMiddleware, LimitsMiddleware
+from kaged.serve.http.middleware import (
+    AccessMiddleware,
+    LimitsMiddleware,
+    ProjectsMiddleware,
+    Refusals,
+)
 from kaged.serve.http.services import DaemonStarting, HttpServices, ReadinessGate
 
 if TYPE_CHECKING:
@@ -52,7 +57,12 @@ class EarlyApp:
         self._services = services
         self._routes: FastAPI | None = None
         self._loading = asyncio.Lock()
-        app: ASGIApp = ReadinessMiddleware(self._enter, readiness=services.readiness)
+        app: ASGIApp = ProjectsMiddleware(
+            self._enter,
+            ids_of=services.project_ids,
+            refusals=Refusals(services.metrics, services.audit),
+        )
+        app = ReadinessMiddleware(app, readiness=services.readiness)
         app = LimitsMiddleware(app, stopping=services.stopping)
         app = AccessMiddleware(
             app,

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import KagedError
-from kaged.kernel.identity import VouchedBy
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
-from kaged.serve.http.person_access import WEBSOCKET, require_for_person
+from kaged.serve.http.person_access import WEBSOCKET, require_for_person, require_project
 
 _log = structlog.get_logger("kaged.http")
 
@@ -30,6 +31,7 @@ _CALL = re.compile(r"/api/v1/projects/[^/]+/tools/call")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 SHOWN_CHARS = 200
+_FREE = frozenset({"/", "/healthz"})  # they show nothing of any project
 
 
 class AccessMiddleware:
@@ -51,8 +53,7 @@ class AccessMiddleware:
         self._app = app
         self._rules = rules
         self._credentials = credentials
-        self._metrics = metrics
-        self._audit = audit
+        self._refusals = Refusals(metrics, audit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let one request through or answer it."""
@@ -74,7 +75,7 @@ class AccessMiddleware:
             method = WEBSOCKET if access_request.websocket else access_request.method
             require_for_person(state["actor"], method, access_request.path)
         except KagedError as error:
-            self._note_refusal(error, access_request, state["request_id"])
+            self._refusals.note(error.code, access_request)
             await error_response(error, state["request_id"])(scope, receive, send)
             return
         if (
@@ -85,17 +86,23 @@ class AccessMiddleware:
         state["access_request"] = access_request
         await self._app(scope, receive, send)
 
-    def _note_refusal(
-        self, error: KagedError, access_request: AccessRequest, request_id: str
-    ) -> None:
+
+class Refusals:
+    """Counts refusals and puts them on record."""
+
+    def __init__(self, metrics: Metrics, audit: AuditLog) -> None:
+        self._metrics = metrics
+        self._audit = audit
+
+    def note(self, reason: str, access_request: AccessRequest) -> None:
         """Count every refusal; the audit log folds what would fill the disk of a victim."""
-        self._metrics.refused(error.code)
+        self._metrics.refused(reason)
         peer = access_request.connection
         event = AuditEvent(
             "access.denied",
             {
                 "surface": "websocket" if access_request.websocket else "http",
-                "reason": error.code,
+                "reason": reason,
                 "peer": peer.address if peer else None,
                 "peer_uid": peer.uid if peer else None,
                 "method": access_request.method[:SHOWN_CHARS],
@@ -103,13 +110,46 @@ class AccessMiddleware:
                 "host": access_request.first(b"host")[:SHOWN_CHARS],
                 "origin": access_request.first(b"origin")[:SHOWN_CHARS],
             },
-            request_id=request_id,
+            request_id=access_request.request_id,
         )
         # While the daemon stops, the trail may be closed already; the refusal itself stands.
         with suppress(AuditUnavailable):
             if self._audit.post_or_count(event):
                 path = access_request.path[:SHOWN_CHARS]
-                _log.warning("request.refused", code=error.code, path=path)
+                _log.warning("request.refused", code=reason, path=path)
+
+
+class ProjectsMiddleware:
+    """ASGI layer that holds people to the projects that the operator lets them use.
+
+    Behind it `actor.projects` holds ids of loaded projects, whatever the operator wrote.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        ids_of: Callable[[Collection[str]], Awaitable[frozenset[str]]],
+        refusals: Refusals,
+    ) -> None:
+        self._app = app
+        self._ids_of = ids_of
+        self._refusals = refusals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request through, or answer that there is no such project."""
+        state = scope.get("state", {})
+        actor = state.get("actor")
+        if isinstance(actor, Actor) and actor.projects is not None and scope["path"] not in _FREE:
+            try:
+                state["actor"] = replace(actor, projects=await self._ids_of(actor.projects))
+                require_project(state["actor"], scope["path"])
+            except KagedError as error:
+                if error.code == "project_not_found":
+                    self._refusals.note("project_not_allowed", state["access_request"])
+                await error_response(error, state["request_id"])(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class _HungUp(Exception):

@@ -14,8 +14,11 @@ from typing import Final
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import may_use_project
+from kaged.projects.loaded import project_not_found
 
 WEBSOCKET: Final = "WEBSOCKET"
+_IN_PROJECT: Final = re.compile(r"/api/v1/projects/([^/]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,15 @@ class PersonRoute:
 _PROJECT: Final = "/api/v1/projects/{project_id}"
 _SESSIONS: Final = f"{_PROJECT}/sessions"
 _OWN: Final = "own sessions, and those of the same group chat"
+_OWN_RUNS: Final = "own runs, and those of the same group chat"
 
 PERSON_ROUTES: Final = (
     PersonRoute("GET", "/", "the daemon's name"),
     PersonRoute("GET", "/healthz", "whether it answers"),
     PersonRoute("GET", "/api/v1/auth/whoami", "themselves"),
     PersonRoute("DELETE", "/api/v1/auth/session", "their browser's session"),
-    PersonRoute("GET", "/api/v1/projects", "every loaded project"),
-    PersonRoute("GET", _PROJECT, "every loaded project"),
+    PersonRoute("GET", "/api/v1/projects", "the loaded projects that they may use"),
+    PersonRoute("GET", _PROJECT, "a project that they may use"),
     PersonRoute("GET", f"{_PROJECT}/tools", "the tools of the project's agents"),
     PersonRoute("POST", f"{_PROJECT}/tools/call", "as themselves, with the agent's rights"),
     PersonRoute("POST", f"{_PROJECT}/tools/explain", "as themselves"),
@@ -62,6 +66,16 @@ PERSON_ROUTES: Final = (
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/resume", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/compact", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/fork", _OWN),
+    PersonRoute("GET", f"{_PROJECT}/workflows", "the workflows that guests may start"),
+    PersonRoute(
+        "POST", f"{_PROJECT}/workflows/{{name}}/runs", "the workflows that guests may start"
+    ),
+    PersonRoute("GET", f"{_PROJECT}/runs", _OWN_RUNS),
+    PersonRoute("GET", f"{_PROJECT}/runs/{{run_id}}", _OWN_RUNS),
+    PersonRoute("POST", f"{_PROJECT}/runs/{{run_id}}/cancel", _OWN_RUNS),
+    PersonRoute("GET", f"{_PROJECT}/undo", "what was done in " + _OWN),
+    PersonRoute("POST", f"{_PROJECT}/undo", "what was done in own sessions"),
+    PersonRoute("GET", f"{_PROJECT}/audit", "rows about own sessions and accounts"),
     PersonRoute("GET", f"{_PROJECT}/interactions", "questions that they were asked"),
     PersonRoute("GET", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"),
     PersonRoute(
@@ -70,6 +84,7 @@ PERSON_ROUTES: Final = (
     PersonRoute(
         "DELETE", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"
     ),
+    PersonRoute("GET", "/api/v1/usage", "what their own runs took"),
     PersonRoute("GET", "/api/v1/inbox", "what they were asked"),
     PersonRoute("GET", "/api/v1/inbox/{request_id}", "what they were asked"),
     PersonRoute("POST", "/api/v1/inbox/{request_id}/answer", "what they were asked"),
@@ -105,6 +120,17 @@ def require_for_person(actor: Actor, method: str, path: str) -> None:
     asked = "GET" if method == "HEAD" else method
     if not any(pattern.fullmatch(path) for pattern in _patterns(asked)):
         raise operator_only()
+
+
+def require_project(actor: Actor, path: str) -> None:
+    """Refuse a project that a person may not use: to them it does not exist.
+
+    Raises:
+        KagedError: `project_not_found`.
+    """
+    project_id = _IN_PROJECT.match(path)
+    if project_id is not None and not may_use_project(actor, project_id[1]):
+        raise project_not_found(project_id[1])
 
 
 def operator_only() -> KagedError:

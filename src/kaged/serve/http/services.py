@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from starlette.requests import HTTPConnection
@@ -17,6 +17,7 @@ from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
+from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.store import Store
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class HttpServices:
     ids: Ids
     rules: Callable[[], AccessRules]
     credentials: Credentials
+    service_accounts: ServiceAccounts
     launch: LaunchTokens
     hub: EventHub
     metrics: Metrics
@@ -130,6 +132,11 @@ class HttpServices:
         if not self.audit.health.ok or self.store.status.last_error is not None:
             return 503, "degraded"
         return 200, "ok"
+
+    async def project_ids(self, words: Collection[str]) -> frozenset[str]:
+        """Return the loaded projects that are named by id or slug, once projects are loaded."""
+        await self.readiness.wait()
+        return self.subsystems.projects.ids_of(words)
 
     @property
     def subsystems(self) -> Subsystems:

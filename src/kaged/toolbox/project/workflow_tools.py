@@ -49,17 +49,22 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
     async def list_workflows(call: ToolInvocation) -> JsonValue:
         wanted = call.args.get("invokable_by")
         invoker = None if wanted is None else Invoker(str(wanted))
-        return service.list(call.context.project_id, invoker)
+        return service.list(call.context.project_id, invoker, call.context.identity)
 
     async def trigger(call: ToolInvocation) -> JsonValue:
         inputs = call.args["inputs"]
         assert isinstance(inputs, dict)  # by the schema
         name = str(call.args["name"])
-        done = await service.trigger(call.context.project_id, name, inputs, INVOKER_ID)
+        who = call.context.identity
+        invoker_id = who.person_id if who is not None and who.by_front_end else None
+        done = await service.trigger(
+            call.context.project_id, name, inputs, invoker_id or INVOKER_ID, who=who
+        )
         return done.tell(call)
 
     async def status(call: ToolInvocation) -> JsonValue:
-        done = await service.status(call.context.project_id, str(call.args["run_id"]))
+        run_id = str(call.args["run_id"])
+        done = await service.status(call.context.project_id, run_id, call.context.identity)
         return done.tell(call)
 
     return (

@@ -18,6 +18,8 @@ import structlog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.workflows import Invoker, Workflow
+from kaged.kernel.identity import Actor
+from kaged.kernel.ownership import OPERATORS, AccessAction, ownership_of
 from kaged.projects.readiness import Ready
 from kaged.store import Store
 from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
@@ -39,8 +41,12 @@ _log = structlog.get_logger(__name__)
 class WorkflowRunner(Protocol):
     """Carries runs out: the agent loop."""
 
-    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+    async def run(
+        self, run: RunRecord, workflow: Workflow, identity: Actor | None = None
+    ) -> JsonValue:
         """Do what the workflow says, with `run.inputs`, in the session `run.run_id`.
+
+        It acts for `identity`; without one no account of anybody is used.
 
         The value is kept as the result of the run. Raising ends the run as failed, with the
         error's message as the reason. It is cancelled when the run's time is up or the operator
@@ -83,8 +89,11 @@ class WorkflowService:
         """Take what carries runs out; without it none is started."""
         self._runner = runner
 
-    def list(self, project_id: str, invokable_by: Invoker | None = None) -> JsonObject:
-        """List the workflows that a project declares, from memory."""
+    def list(
+        self, project_id: str, invokable_by: Invoker | None = None, who: Actor | None = None
+    ) -> JsonObject:
+        """List the workflows that a project declares, from memory; people see those of guests."""
+        for_guests = who is not None and who.by_front_end
         found: list[JsonValue] = [
             {
                 "name": name,
@@ -94,7 +103,8 @@ class WorkflowService:
                 "timeout_seconds": workflow.timeout_seconds,
             }
             for name, workflow in self.source.workflows(project_id).items()
-            if invokable_by is None or invokable_by in workflow.invokable_by
+            if (invokable_by is None or invokable_by in workflow.invokable_by)
+            and (not for_guests or Invoker.GUEST in workflow.invokable_by)
         ]
         return {"workflows": found, "count": len(found)}
 
@@ -106,14 +116,21 @@ class WorkflowService:
         invoker_id: str,
         *,
         files: Mapping[str, Upload] | None = None,
+        who: Actor | None = None,
     ) -> Done:
         """Start a run; it goes on by itself. `files` None means that files cannot be given.
+
+        It belongs to `who` and acts for them. People start what guests may start; nothing else
+        exists for them.
 
         Raises `workflow_not_found`, `file_input_not_supported`, InvalidParams,
         `workflow_runner_missing` and ProjectOpening.
         """
         workflow = self.source.workflows(project_id).get(name)
-        if workflow is None:
+        invoker = Invoker.GUEST if who is not None and who.by_front_end else Invoker.OPERATOR
+        if workflow is None or (
+            invoker is Invoker.GUEST and Invoker.GUEST not in workflow.invokable_by
+        ):
             raise WorkError(
                 f"The project declares no workflow {name[:80]!r}.",
                 code="workflow_not_found",
@@ -139,15 +156,16 @@ class WorkflowService:
             stored = await asyncio.to_thread(store_uploads, root, folder, files)
             checked = {**checked, **stored.paths}
         draft = RunDraft(
-            project_id, name, checked, Invoker.OPERATOR.value, invoker_id, workflow.timeout_seconds
+            project_id, name, checked, invoker.value, invoker_id, workflow.timeout_seconds
         )
+        ownership = OPERATORS if who is None else ownership_of(who)
         try:
-            run = await self.store.runs.create(draft)
+            run = await self.store.runs.create(draft, ownership)
         except Exception:
             if stored is not None:
                 await asyncio.to_thread(stored.discard)
             raise
-        self._start(runner, run, workflow)
+        self._start(runner, run, workflow, None if who is None else who.if_known)
         return Done(
             {
                 "run_id": run.run_id,
@@ -159,9 +177,9 @@ class WorkflowService:
             {"run_id": run.run_id, "workflow_name": name, "inputs": checked},
         )
 
-    async def status(self, project_id: str, run_id: str) -> Done:
-        """Return the status of a run. Raises RunNotFound."""
-        run = await self._get(project_id, run_id)
+    async def status(self, project_id: str, run_id: str, who: Actor | None = None) -> Done:
+        """Return the status of a run that somebody may see. Raises RunNotFound."""
+        run = await self._get(project_id, run_id, who)
         return Done(
             run_json(run),
             "kaged.workflow.status_checked",
@@ -172,18 +190,24 @@ class WorkflowService:
             },
         )
 
-    async def runs(self, project_id: str, limit: int, offset: int) -> JsonObject:
-        """List the runs of a project, newest first."""
-        found, total = await self.store.runs.page(project_id, limit, offset)
+    async def runs(
+        self, project_id: str, limit: int, offset: int, who: Actor | None = None
+    ) -> JsonObject:
+        """List the runs of a project that somebody may see, newest first."""
+        found, total = await self.store.runs.page(project_id, limit, offset, who)
         listed: list[JsonValue] = [run_json(await self._timed(run)) for run in found]
         return {"runs": listed, "total": total, "limit": limit, "offset": offset}
 
-    async def cancel(self, project_id: str, run_id: str) -> RunRecord:
-        """End a run; one that has ended stays as it is. Raises RunNotFound."""
-        run = await self._get(project_id, run_id)
+    async def cancel(self, project_id: str, run_id: str, who: Actor | None = None) -> RunRecord:
+        """End a run that somebody may steer; one that has ended stays as it is.
+
+        Raises RunNotFound.
+        """
+        run = await self._get(project_id, run_id, who, AccessAction.STEER)
         if run.status is not RunStatus.RUNNING:
             return run
-        return await self._end(run, RunStatus.CANCELLED, "the operator ended it")
+        by = who.label if who is not None and who.by_front_end else "the operator"
+        return await self._end(run, RunStatus.CANCELLED, f"{by} ended it")
 
     async def recover(self) -> int:
         """Recover the runs that an earlier daemon left behind; returns how many there were.
@@ -196,8 +220,15 @@ class WorkflowService:
                 await self.store.runs.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
         return len(left)
 
-    def _start(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
-        task = self.tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
+    def _start(
+        self,
+        runner: WorkflowRunner,
+        run: RunRecord,
+        workflow: Workflow,
+        identity: Actor | None = None,
+    ) -> None:
+        carried = self._carry_out(runner, run, workflow, identity)
+        task = self.tasks.start(carried, f"workflow {run.run_id}")
         self._running[run.run_id] = task
         task.add_done_callback(lambda _: self._running.pop(run.run_id, None))
 
@@ -212,12 +243,18 @@ class WorkflowService:
             self._start(runner, run, workflow)
         return True
 
-    async def _get(self, project_id: str, run_id: str) -> RunRecord:
+    async def _get(
+        self,
+        project_id: str,
+        run_id: str,
+        who: Actor | None,
+        action: AccessAction = AccessAction.SEE,
+    ) -> RunRecord:
         if len(run_id) > RUN_ID_LIMIT_CHARS or not run_id.isascii():
             raise RunNotFound(
                 "There is no such workflow run in this project.", run_id=run_id[:RUN_ID_LIMIT_CHARS]
             )
-        return await self._timed(await self.store.runs.get(project_id, run_id))
+        return await self._timed(await self.store.runs.get(project_id, run_id, who, action))
 
     async def _timed(self, run: RunRecord) -> RunRecord:
         """End a run whose time is up by the clock on the wall, whatever its own timer thinks.
@@ -239,16 +276,22 @@ class WorkflowService:
             task.cancel()
         return ended
 
-    async def _carry_out(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
+    async def _carry_out(
+        self,
+        runner: WorkflowRunner,
+        run: RunRecord,
+        workflow: Workflow,
+        identity: Actor | None,
+    ) -> None:
         status, error, result = RunStatus.FAILED, INTERRUPTED, None
         goes_on = False
         timer = asyncio.timeout(self._left_s(run))
         try:
             async with timer:
-                result = await runner.run(run, workflow)
+                result = await runner.run(run, workflow, identity)
             status, error = RunStatus.SUCCEEDED, None
         except TimeoutError:
-            error = _timeout(run) if timer.expired() else "something it waited for took too long"
+            error = "something it waited for took too long"
         except asyncio.CancelledError:
             # Whoever ends a run has stored why. Otherwise the daemon ends, and the next goes on.
             goes_on = await runner.waits(run)
@@ -259,6 +302,8 @@ class WorkflowService:
             _log.exception("workflow.failed", run_id=run.run_id, error=type(failure).__name__)
             error = f"it broke inside ({type(failure).__name__}); the daemon's log has the details"
         finally:
+            if timer.expired():  # whatever the run made of being cancelled for it
+                status, error, result = RunStatus.FAILED, _timeout(run), None
             # Also when cancelled: whoever cancels has stored the reason before, and the first wins.
             if not goes_on:
                 with contextlib.suppress(RunNotFound):

@@ -14,7 +14,7 @@ from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import AuditRowOut, PageOut, VerifyOut
-from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
+from kaged.serve.http.routes.dependencies import API_PREFIX, ProjectId, Services, Who
 
 MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40
@@ -23,27 +23,32 @@ MAX_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999
 router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["audit"])
 
 
+EventNames = Annotated[
+    list[str] | None,
+    Query(max_length=50, description="Event names; `plugin.*` covers all that begin so."),
+]
+Since = Annotated[
+    str | None,
+    Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; included"),
+]
+Until = Annotated[
+    str | None,
+    Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; excluded"),
+]
+SearchText = Annotated[
+    str, Query(max_length=200, description="Looked for in names and data, any case.")
+]
+AfterSeq = Annotated[int, Query(ge=0, le=2**53, description="Only rows behind this number.")]
+
+
 async def audit_filter(  # one parameter per query parameter is how FastAPI reads them
-    event: Annotated[
-        list[str] | None,
-        Query(max_length=50, description="Event names; `plugin.*` covers all that begin so."),
-    ] = None,
+    event: EventNames = None,
     project_id: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     request_id: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
-    since: Annotated[
-        str | None,
-        Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; included"),
-    ] = None,
-    until: Annotated[
-        str | None,
-        Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; excluded"),
-    ] = None,
-    text: Annotated[
-        str, Query(max_length=200, description="Looked for in names and data, any case.")
-    ] = "",
-    after_seq: Annotated[
-        int, Query(ge=0, le=2**53, description="Only rows behind this number.")
-    ] = 0,
+    since: Since = None,
+    until: Until = None,
+    text: SearchText = "",
+    after_seq: AfterSeq = 0,
 ) -> AuditFilter:
     """Read a filter from the query."""
     try:
@@ -60,6 +65,18 @@ async def audit_filter(  # one parameter per query parameter is how FastAPI read
         raise InvalidHttpRequest(f"The filter is not valid: {error}.") from error
 
 
+async def project_filter(
+    project_id: ProjectId,
+    event: EventNames = None,
+    since: Since = None,
+    until: Until = None,
+    text: SearchText = "",
+    after_seq: AfterSeq = 0,
+) -> AuditFilter:
+    """Read a filter for the rows of the project that the path names."""
+    return await audit_filter(event, project_id, None, since, until, text, after_seq)
+
+
 @router.get("/audit", **documented("Ask the audit trail", 400))
 async def query(
     services: Services,
@@ -74,6 +91,32 @@ async def query(
         services.audit.write_folded()
         await services.audit.flush()
     page = await services.store.audit.query(wanted, cursor, limit)
+    return PageOut[AuditRowOut](
+        items=[AuditRowOut.model_validate(row.to_json()) for row in page.items],
+        next_cursor=page.next_cursor,
+    )
+
+
+@router.get(
+    "/projects/{project_id}/audit", **documented("Ask what is on record about one's own work", 400)
+)
+async def query_own(
+    services: Services,
+    who: Who,
+    project_id: ProjectId,
+    wanted: Annotated[AuditFilter, Depends(project_filter)],
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> PageOut[AuditRowOut]:
+    """Return the rows of a project that are about the caller's sessions and accounts.
+
+    The operator gets all rows of the project.
+    """
+    await services.subsystems.projects.get(project_id)  # raises when no such project is loaded
+    with contextlib.suppress(AuditUnavailable):
+        services.audit.write_folded()
+        await services.audit.flush()
+    page = await services.store.audit.query(wanted, cursor, limit, actor=who)
     return PageOut[AuditRowOut](
         items=[AuditRowOut.model_validate(row.to_json()) for row in page.items],
         next_cursor=page.next_cursor,

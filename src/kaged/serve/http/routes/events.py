@@ -126,11 +126,10 @@ class EventAudience:
         if not self._actor.by_front_end:
             return True
         if event.asked_of is not None:
-            owner, asked_in = event.asked_of.owner, event.asked_of.asked_in
+            asked = event.asked_of
+            about = (asked.owner, asked.asked_in, asked.project_id)
             return may_answer(
-                self._actor,
-                owner if isinstance(owner, str) else None,
-                asked_in if isinstance(asked_in, str) else None,
+                self._actor, *(one if isinstance(one, str) else None for one in about)
             )
         kind, _, session_id = event.topic.partition(":")
         return kind == SESSION_TOPIC and await self._sees_session(session_id)

@@ -41,11 +41,12 @@ async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDeta
 @router.get("/projects", **documented("List the loaded projects", 400))
 async def list_projects(
     services: Services,
+    who: Who,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> PageOut[ProjectOut]:
-    """Return the loaded projects in the order of their ids, a page at a time."""
-    views, next_cursor = await services.subsystems.projects.page(cursor, limit)
+    """Return the loaded projects that the caller may use, by their ids, a page at a time."""
+    views, next_cursor = await services.subsystems.projects.page(cursor, limit, who)
     items = [ProjectOut.of(view, problems=_problems(view)) for view in views]
     return PageOut[ProjectOut](items=items, next_cursor=next_cursor)
 

@@ -77,13 +77,16 @@ OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 @router.get("/undo", **documented("List what tools did to files", 404))
 async def list_steps(
     service: Undo,
+    who: Who,
     project_id: ProjectId,
     session_id: OneId = None,
     run_id: OneId = None,
     limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = 50,
 ) -> StepsOut:
-    """Return the steps of everybody, of a session or of a run, newest first."""
-    found = service.steps(project_id, session_id=session_id, run_id=run_id, limit=limit)
+    """Return the steps that the caller may see, of a session or of a run, newest first."""
+    found = await service.steps(
+        project_id, session_id=session_id, run_id=run_id, limit=limit, who=who
+    )
     return StepsOut.model_validate(found)
 
 

@@ -10,7 +10,7 @@ from kaged.config.workflows import Invoker
 from kaged.serve.http.documented import errors
 from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
-from kaged.serve.http.routes.work import OPERATOR, InProject, page_of, uploads_of
+from kaged.serve.http.routes.work import InProject, page_of, uploads_of
 from kaged.serve.http.work_models import RunIn, RunOut, RunsOut, RunStartedOut, WorkflowsOut
 from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.workflows import run_json
@@ -35,7 +35,7 @@ async def list_workflows(
 ) -> WorkflowsOut:
     """Return the workflows that the project file declares."""
     return WorkflowsOut.model_validate(
-        context.work.workflows.list(context.project_id, invokable_by)
+        context.work.workflows.list(context.project_id, invokable_by, context.who)
     )
 
 
@@ -44,7 +44,12 @@ async def start(context: InProject, name: Name, body: RunIn) -> RunStartedOut:
     """Start a run. Files go into the project, and the run gets their paths as inputs."""
     context.require_record()
     done = await context.work.workflows.trigger(
-        context.project_id, name, body.inputs, OPERATOR, files=uploads_of(body.files)
+        context.project_id,
+        name,
+        body.inputs,
+        context.author,
+        files=uploads_of(body.files),
+        who=context.who,
     )
     return RunStartedOut.model_validate(await context.recorded(done))
 
@@ -52,7 +57,9 @@ async def start(context: InProject, name: Name, body: RunIn) -> RunStartedOut:
 @router.get("/runs", summary="List the workflow runs of a project")
 async def list_runs(context: InProject, page: Page) -> RunsOut:
     """Return the runs, newest first, a page at a time."""
-    found = await context.work.workflows.runs(context.project_id, page.limit, page.offset)
+    found = await context.work.workflows.runs(
+        context.project_id, page.limit, page.offset, context.who
+    )
     return RunsOut.model_validate(page_of(page, found, "runs"))
 
 
@@ -60,7 +67,7 @@ async def list_runs(context: InProject, page: Page) -> RunsOut:
 async def get(context: InProject, run_id: RunId) -> RunOut:
     """Return the status of a run."""
     return RunOut.model_validate(
-        (await context.work.workflows.status(context.project_id, run_id)).result
+        (await context.work.workflows.status(context.project_id, run_id, context.who)).result
     )
 
 
@@ -68,7 +75,7 @@ async def get(context: InProject, run_id: RunId) -> RunOut:
 async def cancel(context: InProject, run_id: RunId) -> RunOut:
     """End a run; one that has ended stays as it is."""
     context.require_record()
-    run = await context.work.workflows.cancel(context.project_id, run_id)
+    run = await context.work.workflows.cancel(context.project_id, run_id, context.who)
     if run.status is RunStatus.CANCELLED:
         await context.record(
             "kaged.workflow.cancelled",
