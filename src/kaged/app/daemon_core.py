@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kaged.audit import AuditLog, ChainKey
 from kaged.base import Clock, Ids, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.locations import Locations
 from kaged.diagnostics.daemon_state import DaemonState
 from kaged.diagnostics.gates import Gates

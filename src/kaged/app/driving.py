@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.compacting import Compactor
 from kaged.sessions.driver import RunEnded, SessionDriver

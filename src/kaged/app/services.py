@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, JsonObject, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
 from kaged.config.providers import (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from fastapi import FastAPI
 
@@ -26,6 +25,7 @@ from kaged.app.skills import build_skills
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, KagedError, Tasks
 from kaged.base.checks import CheckRow
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits

@@ -11,7 +11,6 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.app.daemon_core import DaemonCore
@@ -19,6 +18,7 @@ from kaged.app.startup import Startup
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.base.instance_lock import InstanceLock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.private_file import require_private
 from kaged.config.locations import Locations
 from kaged.config.settings import read_settings

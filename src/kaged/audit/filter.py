@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kaged.audit.row import AuditRow
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 NAMES_LIMIT = 50
 TEXT_LIMIT_CHARS = 200

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kaged.audit.event import AuditEvent
 from kaged.audit.events.causes import CAUSES, CauseKind, EventCause
 from kaged.base import Clock, JsonObject, JsonValue, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 
 OTHERS: Final = "(others)"
 VALUE_CHARS: Final = 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -22,6 +21,7 @@ from kaged.audit.row import AuditRow
 from kaged.audit.sink import AuditSink
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, Ids, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision
 
 RULE = "audit.writable"

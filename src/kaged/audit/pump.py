@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import structlog
 
@@ -14,6 +14,7 @@ from kaged.audit.pending import PendingEvent
 from kaged.audit.row import AuditRow
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 _log = structlog.get_logger(__name__)
 

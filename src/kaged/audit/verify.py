@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from kaged.audit.chain import EMPTY, Anchor, ChainHead, ChainKey
 from kaged.audit.row import AuditRow
+from kaged.base.lazy_dataclass import dataclass
 
 FINDINGS_LIMIT = 100
 MISMATCH_EVENT = "audit.chain_mismatch"

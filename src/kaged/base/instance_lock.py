@@ -8,10 +8,10 @@ import fcntl
 import json
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_LOCK_BYTES = 4096
 

@@ -7,9 +7,9 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 READY_FD_VARIABLE = "KAGED_READY_FD"
 MAX_READY_BYTES = 16 * 1024  # well below what a pipe takes without a reader

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import UnsafeArgument
 
 MAX_ENV_ENTRIES = 512

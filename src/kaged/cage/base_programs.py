@@ -14,8 +14,9 @@ import os
 import shutil
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from kaged.base.lazy_dataclass import dataclass
 
 # Where the base directory is seen inside: in the root, because /usr may be the host's own and
 # read-only.

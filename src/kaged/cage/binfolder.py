@@ -13,9 +13,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import CageStartFailed
 
 _PREFIX = "bin-"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.process import CageProcess
 from kaged.cage.report import ExitReport
 

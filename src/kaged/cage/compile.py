@@ -7,8 +7,9 @@ what is made read-only at the end must come after everything created below it.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.arguments import DescriptorSlot, Token, check_command, check_environment, check_path
 from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE, SESSION_PROGRAM
 from kaged.cage.binfolder import BinFolder

@@ -8,9 +8,9 @@ import re
 import shutil
 import stat
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.base_programs import BaseProgramDir, build_base_programs
 
 BWRAP_MIN_VERSION = (0, 8, 0)

@@ -10,8 +10,8 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.cage.arguments import check_path
 from kaged.cage.errors import GrantRefused

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.facts import HostFacts
 from kaged.cage.grants import OpenGrant
 from kaged.kernel.policy import FsMode

@@ -14,9 +14,9 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.open_files import restore_open_files
 from kaged.cage.child import Child
 from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed

@@ -19,9 +19,9 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import launcher_main
 from kaged.cage.identity import Identity
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.arguments import DescriptorSlot, Token
 from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE
 from kaged.cage.binfolder import BinFolder, fold_name

@@ -13,9 +13,9 @@ import os
 import stat
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import GrantRefused
 from kaged.cage.grants import KERNEL_TREES, RESERVED, SYSTEM_TREES
 from kaged.kernel.policy import FsGrant, FsMode

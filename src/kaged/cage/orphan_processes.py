@@ -16,11 +16,11 @@ import itertools
 import os
 import signal
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.limits.tree import start_time
 from kaged.cage.setup_helper_main import CAGE_MARK, MARK, kill_marked, marks_of
 

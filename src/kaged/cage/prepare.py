@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.arguments import check_command, check_path, encode_arguments
 from kaged.cage.base_programs import base_program_key, base_program_sources, build_base_programs
 from kaged.cage.binfolder import BinFolder, stock_bin_folder

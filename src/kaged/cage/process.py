@@ -7,11 +7,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Self, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.child import Child
 from kaged.cage.identity import Identity
 from kaged.cage.limits import LimitGroup, LimitStat

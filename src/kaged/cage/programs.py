@@ -11,9 +11,10 @@ import posixpath
 import re
 import shlex
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import PolicyConflict, ProgramMissing
 from kaged.cage.facts import HostFacts
 from kaged.cage.runtimes import companions, runtime_layout

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.limits.backend import LimitStat
 from kaged.kernel.policy import CageLimits
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from kaged.base.lazy_dataclass import dataclass
 
 _PYTHON = re.compile(r"python(?:3(?:\.\d+)?)?t?")
 _PYTHON_LIB = re.compile(r"python3(?:\.\d+t?)?")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.identity import IdentityMode
 
 

@@ -16,10 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import setup_helper_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
 from kaged.cage.orphan_processes import daemon_mark

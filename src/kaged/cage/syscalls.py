@@ -7,7 +7,8 @@ process is killed only for a foreign ABI.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+
+from kaged.base.lazy_dataclass import dataclass
 
 # Since 2019 new calls have one number on every architecture; libseccomp may be older than they are.
 UNIFIED_NUMBERS: dict[str, int] = {

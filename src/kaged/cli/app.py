@@ -11,6 +11,7 @@ import typer
 
 from kaged import __version__
 from kaged.cli.context import URL_VARIABLE
+from kaged.cli.conversion import Group
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
@@ -48,6 +49,7 @@ def build(only: str | None = None) -> typer.Typer:
     """
     app = typer.Typer(
         name="kaged",
+        cls=Group,
         help="Tools, plugins and accounts for AI agents, without handing over the keys.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,

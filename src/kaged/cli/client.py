@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from copy import copy
 from pathlib import Path
-from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import Any, Self
-
-import httpx
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote, urlencode
 
 from kaged.base import KagedError
-from kaged.cli.remote import RemoteDaemon, trusted
+from kaged.cli.unix_http import NotConnected, UnixHttp
 
+if TYPE_CHECKING:
+    from kaged.cli.remote import RemoteDaemon, RemoteHttp
+
+PREFIX: Final = "/api/v1"
+KEPT_IN_PATHS: Final = "/?&=%:@!$'()*+,;~"
+"""What stays as it is in a path, which may have a query; anything else is written as `%XX`."""
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 150.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -47,19 +53,14 @@ class DaemonClient:
         self._start = start
         self._remote = remote
         self.base = ""
-        # The socket carries plain HTTP: trust no certificate instead of loading all of them.
-        transport = (
-            httpx.HTTPTransport(uds=str(socket), verify=SSLContext(PROTOCOL_TLS_CLIENT))
-            if remote is None
-            else httpx.HTTPTransport(verify=trusted())
-        )
-        self._http = httpx.Client(
-            transport=transport,
-            base_url="http://kaged/api/v1" if remote is None else f"{remote.url}/api/v1",
-            auth=remote,
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            trust_env=False,
-        )
+        limits = {"connect_timeout_s": CONNECT_TIMEOUT_S, "answer_timeout_s": ANSWER_TIMEOUT_S}
+        if remote is None:
+            self._http: UnixHttp | RemoteHttp = UnixHttp(socket, **limits)
+        else:
+            # A general client, which only commands for daemons elsewhere load.
+            from kaged.cli.remote import RemoteHttp  # noqa: PLC0415 - see above
+
+            self._http = RemoteHttp(remote, **limits)
 
     def below(self, base: str) -> Self:
         """Return this client with all paths below `base`."""
@@ -77,19 +78,19 @@ class DaemonClient:
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
         """Send a GET request."""
-        return self._ask("GET", path, params=params)
+        return self._ask("GET", _with_query(path, params))
 
     def post(self, path: str, body: Any = None) -> Any:
         """Send a POST request."""
-        return self._ask("POST", path, json=body)
+        return self._ask("POST", path, _json(body))
 
     def put(self, path: str, body: Any) -> Any:
         """Send a PUT request."""
-        return self._ask("PUT", path, json=body)
+        return self._ask("PUT", path, _json(body))
 
     def patch(self, path: str, body: Any) -> Any:
         """Send a PATCH request."""
-        return self._ask("PATCH", path, json=body)
+        return self._ask("PATCH", path, _json(body))
 
     def delete(self, path: str) -> Any:
         """Send a DELETE request."""
@@ -97,7 +98,7 @@ class DaemonClient:
 
     def upload(self, path: str, data: bytes) -> Any:
         """Send JSON lines unchanged."""
-        return self._ask("POST", path, content=data)
+        return self._ask("POST", path, data, content_type=None)
 
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Yield all items of a paged list."""
@@ -111,36 +112,51 @@ class DaemonClient:
 
     def stream(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[bytes]:
         """Send a GET request and yield the answer piece by piece."""
-        query = _without_none({"params": dict(params or {})})
         try:
-            with self._http.stream("GET", self.base + path, **query) as response:
-                if not response.is_success:
-                    response.read()
-                    _read(response)
-                yield from response.iter_bytes()
-        except httpx.TransportError as error:
+            status, pieces = self._send("GET", _with_query(path, params))
+            with closing(pieces):
+                if not _is_success(status):
+                    _read(status, pieces)
+                yield from pieces
+        except OSError as error:
             raise self._unreachable(error) from error
 
     def alive(self) -> bool:
         """Return whether a daemon answers, without starting one."""
         try:
-            self._http.get("/status")
-        except httpx.TransportError:
+            _, pieces = self._http.request("GET", f"{PREFIX}/status")
+            for _ in pieces:
+                pass
+        except OSError:
             return False
         return True
 
-    def _ask(self, method: str, path: str, **options: Any) -> Any:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        content_type: str | None = "application/json",
+    ) -> Any:
         try:
-            response = self._http.request(method, self.base + path, **_without_none(options))
-        except httpx.ConnectError as error:
+            status, pieces = self._send(method, path, body, content_type if body else None)
+            with closing(pieces):
+                return _read(status, pieces)
+        except NotConnected as error:
             if self._start is None:
                 raise self._unreachable(error) from error
             start, self._start = self._start, None
             start()
-            return self._ask(method, path, **options)
-        except httpx.TransportError as error:
+            return self._ask(method, path, body, content_type)
+        except OSError as error:
             raise self._unreachable(error) from error
-        return _read(response)
+
+    def _send(
+        self, method: str, path: str, body: bytes = b"", content_type: str | None = None
+    ) -> tuple[int, Generator[bytes]]:
+        # Names that people give become part of paths; none of them can end the line.
+        target = quote(PREFIX + self.base + path, safe=KEPT_IN_PATHS)
+        return self._http.request(method, target, body, content_type)
 
     def _unreachable(self, error: Exception) -> KagedError:
         if self._remote is not None:
@@ -157,29 +173,45 @@ class DaemonClient:
         )
 
 
-def _without_none(options: dict[str, Any]) -> dict[str, Any]:
-    params = options.get("params")
-    if params is not None:
-        options["params"] = {name: value for name, value in params.items() if value is not None}
-    return {name: value for name, value in options.items() if value is not None}
+def _with_query(path: str, params: Mapping[str, Any] | None) -> str:
+    """Return a path with its query; what is None is left out."""
+    given = {name: value for name, value in (params or {}).items() if value is not None}
+    if not given:
+        return path
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in given.items()
+    }
+    return f"{path}?{urlencode(texts, doseq=True)}"
 
 
-def _read(response: httpx.Response) -> Any:
-    if len(response.content) > MAX_ANSWER_BYTES:
-        raise KagedError(
-            f"The answer has more than {MAX_ANSWER_BYTES} bytes.", code="daemon_unreachable"
-        )
-    if response.status_code == 204:
+def _json(body: Any) -> bytes:
+    return b"" if body is None else json.dumps(body, allow_nan=False).encode("ascii")
+
+
+def _is_success(status: int) -> bool:
+    return 200 <= status < 300
+
+
+def _read(status: int, pieces: Iterable[bytes]) -> Any:
+    raw = bytearray()
+    for piece in pieces:
+        raw += piece
+        if len(raw) > MAX_ANSWER_BYTES:
+            raise KagedError(
+                f"The answer has more than {MAX_ANSWER_BYTES} bytes.", code="daemon_unreachable"
+            )
+    if status == 204:
         return None
     try:
-        body = response.json()
+        body = json.loads(raw)
     except ValueError as error:
         raise KagedError(
             "The program that listens on the socket is not a kaged daemon.",
             code="daemon_unreachable",
             fix="Stop that program, or set KAGED_HOME to another folder.",
         ) from error
-    if response.is_success:
+    if _is_success(status):
         return body
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         raise DaemonRefused(body)

@@ -17,8 +17,6 @@ def main() -> None:
     if arguments in (["--version"], ["-V"]):
         sys.stdout.write(f"kaged {__version__}\n")
         return
-    # httpx brings a command line of its own. Without it every command of ours is a fifth faster.
-    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # the documented way to block an import
     if arguments[:2] == ["daemon", "run"] and (
         not arguments[2:] or (len(arguments) == 4 and arguments[2] == "--log-file")
     ):

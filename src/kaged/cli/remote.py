@@ -145,3 +145,48 @@ class RemoteDaemon(httpx.Auth):
         return KagedError(
             f"{words} {self.url}.", code="not_signed_in", fix=f"Run `kaged login {self.url}`."
         )
+
+
+class RemoteHttp:
+    """Sends requests to a daemon behind a URL, as `UnixHttp` does over a socket."""
+
+    def __init__(
+        self, remote: RemoteDaemon, *, connect_timeout_s: float, answer_timeout_s: float
+    ) -> None:
+        self._url = remote.url
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(verify=trusted()),
+            auth=remote,
+            timeout=httpx.Timeout(answer_timeout_s, connect=connect_timeout_s),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def request(
+        self, method: str, target: str, body: bytes = b"", content_type: str | None = None
+    ) -> tuple[int, Generator[bytes]]:
+        """Send a request. Returns the status, and the body piece by piece as it comes.
+
+        Raises:
+            OSError: nobody answers, or not to the end.
+        """
+        headers = {} if content_type is None else {"Content-Type": content_type}
+        url = f"{self._url}{target}"
+        request = self._http.build_request(method, url, content=body or None, headers=headers)
+        try:
+            response = self._http.send(request, stream=True)
+        except httpx.TransportError as error:
+            raise ConnectionError(str(error)) from error
+        return response.status_code, _pieces(response)
+
+
+def _pieces(response: httpx.Response) -> Generator[bytes]:
+    try:
+        yield from response.iter_bytes()
+    except httpx.TransportError as error:
+        raise ConnectionError(str(error)) from error
+    finally:
+        response.close()

@@ -25,6 +25,7 @@ import typer
 
 from kaged.base import KagedError
 from kaged.cli.context import daemon, report
+from kaged.cli.conversion import Command, Group
 from kaged.cli.output import Output, View
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ _SHARED = {"project": (InProject, "."), "as_json": (AsJson, False), "no_start": 
 
 def group(text: str) -> typer.Typer:
     """Return an empty group of commands."""
-    return typer.Typer(help=text, no_args_is_help=True)
+    return typer.Typer(cls=Group, help=text, no_args_is_help=True)
 
 
 def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def command(
             return view(found, output)
 
         _set_signature(guarded, work, shared)
-        app.command(name, help=text)(guarded)
+        app.command(name, cls=Command, help=text)(guarded)
         return work
 
     return register

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.sync.client import ClientConnection, connect, unix_connect
 
 from kaged.base import Clock, KagedError, SystemClock
 from kaged.cli.launch import wait_until
-from kaged.cli.remote import RemoteDaemon
+
+if TYPE_CHECKING:
+    from kaged.cli.remote import RemoteDaemon
 
 OPEN_TIMEOUT_S: Final = 10.0
 RECONNECT_S: Final = 15.0

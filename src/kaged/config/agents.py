@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.cageblock import CageBlock, CageWord
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig, ModelEntry

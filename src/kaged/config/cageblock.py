@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import ListOf, MapOf, Mapped
-from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, kind_of
 from kaged.config.problems import Severity
 from kaged.config.projectpaths import parse_project_path
@@ -191,7 +191,7 @@ def _check_block(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
             )
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CageShape(Shape["CageBlock | CageWord"]):
     """A cage: the word `disabled`, or a block."""
 

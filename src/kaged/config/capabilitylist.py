@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kaged.base import JsonObject
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, to_json
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
@@ -24,7 +24,7 @@ CAPABILITY_PATTERN = (
 """The grammar as far as a regular expression can say it; `..` and port ranges go beyond it."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CapabilityListShape(Shape[CapabilitySet]):
     """A list of capabilities; every wrong entry is reported at its own line."""
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from kaged.base import JsonObject, JsonValue, KagedError
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, Odd, to_json
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.secret import Secret
@@ -21,7 +21,7 @@ ANY_NAME: Final = TextShape(max_chars=256)
 """A name that is only limited in length."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ListOf(Shape[tuple[T, ...]]):
     """A list whose items all have one shape."""
 
@@ -65,7 +65,7 @@ class ListOf(Shape[tuple[T, ...]]):
         return f"list of {bare_words(self.item)}"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class OneOrList(Shape[tuple[T, ...]]):
     """A list whose only item may stand without the brackets; `means` is its name."""
 
@@ -86,7 +86,7 @@ class OneOrList(Shape[tuple[T, ...]]):
         return self.means
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class NamedValues(Shape[U], Generic[T, U]):
     """A map with free names whose values all have one shape; `names` is what names look like."""
 
@@ -107,7 +107,7 @@ class NamedValues(Shape[U], Generic[T, U]):
         return f"map of {bare_words(self.value)}"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class MapOf(NamedValues[T, Mapping[str, T]]):
     """A map of values that are read into a map; one bad value makes the map invalid."""
 
@@ -132,7 +132,7 @@ class MapOf(NamedValues[T, Mapping[str, T]]):
         return MappingProxyType(pairs) if complete else INVALID
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class JsonTable(Shape[Mapping[str, JsonValue]]):
     """A map of anything that JSON can hold."""
 
@@ -155,7 +155,7 @@ class JsonTable(Shape[Mapping[str, JsonValue]]):
         return {"type": "object"}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Wrapper(Shape[U], Generic[T, U]):
     """A shape around another one that is written in the same way."""
 
@@ -170,7 +170,7 @@ class Wrapper(Shape[U], Generic[T, U]):
         return self.inner.words()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Mapped(Wrapper[T, U], Generic[T, U]):
     """A shape whose value is parsed further; `parse` refuses with a `KagedError`.
 
@@ -198,7 +198,7 @@ class Mapped(Wrapper[T, U], Generic[T, U]):
         return self.means or self.inner.words()
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Hidden(Wrapper[T, Secret[T]]):
     """A shape whose value is kept in a `Secret`."""
 
@@ -216,7 +216,7 @@ class Hidden(Wrapper[T, Secret[T]]):
         return f"{self.inner.words()} (secret)"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Later(Shape[T]):
     """A shape that is looked up when it is used, for shapes that contain themselves."""
 

@@ -10,11 +10,11 @@ import codecs
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 
 MAX_FILE_BYTES = 1024 * 1024

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import ListOf, Mapped
-from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, TextShape, wrong_kind
@@ -23,7 +23,7 @@ _WORDS: Final = ListOf(_WORD, max_items=200)
 _PATH: Final = TextShape(max_chars=4000)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class HostPath(Shape[Path]):
     """A path of this machine: absolute, below `~/`, or relative to the file it is written in."""
 
@@ -48,7 +48,7 @@ class HostPath(Shape[Path]):
         return _PATH.schema(defs)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class CommandShape(Shape[tuple[str, ...]]):
     """A command: a list of words, or one text that is split like a shell would; no shell runs."""
 

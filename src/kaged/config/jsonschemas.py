@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, to_json
 from kaged.config.problems import KeyPath
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
@@ -31,7 +31,7 @@ PATTERN_BYTES: Final = 1_000_000
 """How large a compiled pattern may be."""
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
     """A JSON Schema that describes an object, or with `objects` false anything."""
 

@@ -7,12 +7,13 @@ A knob says how it is drawn, what it may hold and which field of the project-sid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import ListOf, MapOf
 from kaged.config.jsonschemas import compile_schema
 from kaged.config.localconfig import ModelTrait

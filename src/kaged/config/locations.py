@@ -6,12 +6,13 @@ import os
 import pwd
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 APP: Final = "kaged"
 MAX_SOCKET_PATH_BYTES: Final = 107

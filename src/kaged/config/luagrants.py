@@ -7,12 +7,12 @@ One wrong word sets all grants aside: a typo must be loud, and nothing is grante
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node
 from kaged.config.problems import Problem
 from kaged.config.reading import DocumentPosition, NoValue, nearest
@@ -35,7 +35,7 @@ class LuaGrants:
         return frozenset(self.grants.get(stem, ()))
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class GrantsShape(Shape[LuaGrants]):
     """A table of script name to a list of capability names."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Mark, Problem
 
 

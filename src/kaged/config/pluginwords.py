@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NewType
 from urllib.parse import urlsplit
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.projectpaths import ProjectPathInvalid, parse_project_path
 
 AgentPath = NewType("AgentPath", str)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.files import MAX_FILE_BYTES, read_text
-from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.projectpaths import (
@@ -34,7 +33,7 @@ class Prompt:
     location: str | None = None
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class PromptShape(Shape[Prompt]):
     """Text, or the location of a text file: `project:/x` (from the root), `config:/x` (.kaged)."""
 

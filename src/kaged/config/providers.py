@@ -8,12 +8,13 @@ reported and skipped, the others go on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.cageblock import ENV_NAME, ENV_VALUE, NET_TARGET, FullLimits
 from kaged.config.containers import Hidden, JsonTable, ListOf, MapOf, OneOrList
 from kaged.config.hostvalues import ABSOLUTE, CommandShape

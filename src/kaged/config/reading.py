@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, Parsed
 from kaged.config.problems import (
     ConfigFileInvalid,

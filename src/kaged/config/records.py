@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast, dataclass_transform
 
 from kaged.base import JsonObject, JsonValue
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import MapEntry, Node, to_json
 from kaged.config.problems import Severity, format_key_path
 from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
@@ -93,7 +93,7 @@ def empty_map() -> Mapping[str, Any]:
 )
 def record(cls: type[R]) -> type[R]:
     """Make a class a frozen dataclass with slots whose arguments have names."""
-    return frozen(cls)
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 @cache
@@ -131,7 +131,7 @@ def strict(cls: type[R], *, check: Check | None = None) -> RecordShape[R]:
     return RecordShape(cls, unknown=Severity.ERROR, check=check)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class RecordShape(Shape[R], Generic[R]):
     """A map with fixed keys, read into a record.
 

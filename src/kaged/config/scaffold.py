@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.project import PROJECT_FILE, slugify
 from kaged.config.projectpaths import KAGED_DIR
 

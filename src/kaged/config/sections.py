@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import NamedValues
-from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
 from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.config.reading import DocumentPosition, NoValue
@@ -50,7 +50,7 @@ class Sections(Generic[T]):
         return name in self.good
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class SectionsOf(NamedValues[T, Sections[T]]):
     """A map with free names; a value that cannot be read is set apart, not fatal."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_VERSION_CHARS = 128
 MAX_RANGE_CHARS = 256

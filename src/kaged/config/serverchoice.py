@@ -7,9 +7,9 @@ project (AT-DSL-21).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import Sourced
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.problems import DEFAULT, Origin, format_key_path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.daemonconfig import DaemonConfig, load_daemon_config
 from kaged.config.localconfig import LocalConfig, load_local_config
 from kaged.config.locations import Locations, sqlite_url

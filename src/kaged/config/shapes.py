@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
 from kaged.base import JsonObject, JsonValue
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, Odd, kind_of
 from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
 
@@ -68,7 +68,7 @@ def wrong_kind(node: Node, place: DocumentPosition, expected: str) -> NoValue:
     return place.error(node, f"must be {expected}, not {kind_of(value)}", fix, "wrong_type")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class TextShape(Shape[str]):
     """Text of limited length, optionally of one line or matching a pattern.
 
@@ -122,7 +122,7 @@ class TextShape(Shape[str]):
         return self.means or "text"
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Whole(Shape[int]):
     """A whole number within bounds; true and false are no numbers."""
 
@@ -145,7 +145,7 @@ class Whole(Shape[int]):
         return "whole number" + _bounds_in_words(self)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Number(Shape[float]):
     """A number within bounds; `above` excludes the lower bound itself."""
 
@@ -175,7 +175,7 @@ class Number(Shape[float]):
         return "number" + low + _bounds_in_words(self)
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Flag(Shape[bool]):
     """True or false."""
 
@@ -191,7 +191,7 @@ class Flag(Shape[bool]):
         return {"type": "boolean"}
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class Choice(Shape[E]):
     """One word out of a closed set."""
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, NoReturn
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, to_json
 from kaged.config.problems import Mark, Problem, Severity
 from kaged.config.yamldoc import parse_yaml

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject
-from kaged.config.frozen import frozen
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import MapEntry, Node
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
@@ -59,7 +58,7 @@ class ToolRule:
         return self.exact, len(self.pattern.partition("*")[0])
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
     """A map of tool name or glob to `{enabled: true}` or `{enabled: false}`."""
 

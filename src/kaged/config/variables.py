@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import Wrapper
-from kaged.config.frozen import frozen
 from kaged.config.nodes import MapEntry, Node
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
 
@@ -23,7 +23,7 @@ _PART: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@frozen
+@dataclass(frozen=True, slots=True)
 class WithVariables(Wrapper[T, T]):
     """A shape whose texts may contain `${VAR}`, also deep inside lists and maps."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import MapEntry, Node, Odd, Parsed, Scalar
 from kaged.config.problems import (
     Mark,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import KeyPath
 
 

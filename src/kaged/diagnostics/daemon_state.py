@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode, AuthSection
 from kaged.config.hostvalues import Bind
 from kaged.config.people_section import people_of

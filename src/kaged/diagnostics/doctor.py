@@ -12,7 +12,6 @@ import platform
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
@@ -20,6 +19,7 @@ from kaged.audit import AuditKeyInvalid, AuditLog, ChainKey, HeadFile, load_key
 from kaged.base import Clock, Ids, KagedError, SystemClock
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.instance_lock import holder_of
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode
 from kaged.config.locations import Locations
 from kaged.config.settings import Settings, read_settings

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import structlog
 
 from kaged.base import KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.installed import find_installed
+from kaged.base.lazy_dataclass import dataclass
 
 _log = structlog.get_logger("kaged.start")
 

@@ -11,13 +11,13 @@ import json
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import msgspec
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 RING_EVENTS = 4096
 RING_BYTES = 16 * 1024 * 1024

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.inbox.words import event_json
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import may_answer

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from kaged.base.jsonvalue import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
 
 MAX_ASKED_THINGS: Final = 5_000

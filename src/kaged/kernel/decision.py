@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ParamSpec
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 DENIED = "capability_denied"
 _P = ParamSpec("_P")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_CONFIG_BYTES: Final = 1024 * 1024
 

@@ -7,10 +7,12 @@ what the operator allows them. `Actor.person` merges the two, by one rule for ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 OWN_PROVIDER: Final = "kaged"
 PRIVATE_CHAT: Final = "private"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.paths import AbsPath, is_normal, parents
 from kaged.kernel.policy import FsMode
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.addresses import AddressClass, address_class, canonical_address
 from kaged.kernel.decision import Decision, fail_closed
 from kaged.kernel.hosts import LOCALHOST, NetTargetInvalid, is_local, normalise_host

@@ -7,10 +7,10 @@ group's chat belongs to that chat as well, and is not seen from another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 
 

@@ -8,9 +8,9 @@ does not are denied alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision, SeccompInsufficient, broken, fail_closed
 from kaged.kernel.mounts import Mount, MountTable, has_magic
 from kaged.kernel.net import NetTarget

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.net import NetTarget
 from kaged.kernel.paths import AbsPath, within
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase, translate
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 GIT_DIR: Final = ".git"
 HOOKS: Final = "hooks"

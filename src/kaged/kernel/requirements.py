@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from kaged.base.errors import KagedError
 from kaged.base.jsonvalue import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.policy import FsMode, SeccompProfile

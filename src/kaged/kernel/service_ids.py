@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NewType, cast
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision, fail_closed
 
 MAX_PART_CHARS = 64

@@ -5,9 +5,9 @@ Pure. The gate of every account call and the tools that load and run skills ask 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision, fail_closed
 from kaged.kernel.service_ids import ServiceId
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from kaged.audit import AuditEvent
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.describe import describe_denial
 from kaged.kernel.lua_powers import (
     LuaPower,

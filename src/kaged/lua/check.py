@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.lua_powers import LuaPowerInvalid, LuaPowers, answer_request, parse_powers
 from kaged.lua.calls import SHIPPED
 from kaged.lua.errors import ScriptCallRefused

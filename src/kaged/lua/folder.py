@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.lua.limits import MAX_SCRIPTS, MAX_SOURCE_BYTES
 from kaged.lua.values import from_bytes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 _MIB: Final = 1024 * 1024
 

@@ -6,11 +6,11 @@ import asyncio
 import os
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.cage import CageKind, CageProcess, CageRequest, Cause, HostMount, Programs, Spawner
 from kaged.cage.collect import Collected, collect

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsGrant, FsMode
 from kaged.kernel.protected_paths import GIT_CONFIGS
 from kaged.lua.gitsettings import read_settings

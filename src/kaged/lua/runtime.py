@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.lua_powers import LuaPowers, print_powers
 from kaged.lua.calls import HostCalls
 from kaged.lua.dialogs import Dialogs

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, Protocol
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.kernel.lua_powers import LuaPowers
 from kaged.lua.errors import ScriptDown

@@ -3,9 +3,9 @@
 # ruff: noqa: E501 - a table with one row per function reads best unbroken
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.lua_powers import LuaPower
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.mcp.catalog import OutsideTool
 
 FORMAT: Final = 1

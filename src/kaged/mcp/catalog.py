@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.jsonschemas import check_schema
 from kaged.mcp.texts import MAX_WORD_CHARS, clean_schema, labelled, one_line
 from kaged.tools.registry import outside_name

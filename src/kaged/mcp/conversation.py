@@ -7,13 +7,13 @@ what it writes is no MCP, and how long an answer takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
 import structlog
 
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import ExitReport, Spawner, SpawnRequest
 from kaged.mcp.errors import McpServerUnavailable
 from kaged.mcp.progress import Report

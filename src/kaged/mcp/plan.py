@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner, SpawnRequest
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.approvals import Approvals

@@ -7,12 +7,12 @@ the turn, what is no JSON object is handed on as such, and half characters are w
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.models.errors import ModelBadAnswer
 from kaged.models.turn import AssistantMessage, ModelToolCall
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.localconfig import ModelEntry
 from kaged.config.sections import Sections
 from kaged.models.errors import ModelError

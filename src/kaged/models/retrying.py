@@ -11,12 +11,12 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.models import turn
 from kaged.models.errors import ModelError, ModelRateLimited
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.containers import JsonTable, ListOf
 from kaged.config.files import read_text
 from kaged.config.nodes import Node

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 

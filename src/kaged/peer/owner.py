@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from kaged.base import JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.correlator import Ignored
 from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from kaged.base.lazy_dataclass import dataclass
 
 DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)  # PH-SUP-21
 FAILURES_TO_GIVE_UP = 5  # PH-SUP-22

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline import contexts
 from kaged.pipeline.discards import DiscardedChange
 from kaged.pipeline.isolation import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.tiers import SLOT_POLICIES, MutabilityTier, SlotName
 
 UNCHANGED: object = object()

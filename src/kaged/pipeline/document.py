@@ -6,12 +6,12 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.nodes import Node, to_json
 from kaged.config.problems import Mark, Problem, Severity, format_key_path, show_value
 from kaged.config.yamldoc import parse_yaml

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from pydantic import ValidationError
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.errors import PayloadSizeError
 from kaged.pipeline.isolation import isolate_payload, model_dict
 from kaged.pipeline.payloads.base import HOST, PluginPayload

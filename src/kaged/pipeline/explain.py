@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import Clock, Ids
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem, Severity
 from kaged.pipeline.kinds import PluginKind
 from kaged.pipeline.pipeline import Pipeline

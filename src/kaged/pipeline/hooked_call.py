@@ -6,9 +6,9 @@ caller decides how to answer; a faulty policy file and a failed policy plugin ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision
 from kaged.kernel.describe import Sentence, describe_policy_refusal
 from kaged.pipeline.contexts import GlobalContext

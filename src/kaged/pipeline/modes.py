@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 
 class PluginMode(StrEnum):

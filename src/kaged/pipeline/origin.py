@@ -7,12 +7,13 @@ Nothing of a payload, an argument or a peer's message gets in here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
 from kaged.base import iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import SERVICE_PREFIX, Actor
 from kaged.pipeline import slots
 

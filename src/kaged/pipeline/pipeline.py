@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.base.foreign import cancellations, describe_error
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem, Severity, format_key_path
 from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.binding import HookCall
 from kaged.pipeline.conditions import Matcher, compile_conditions
 from kaged.pipeline.contexts import GlobalContext

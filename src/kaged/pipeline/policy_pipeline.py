@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.settings import Settings
 from kaged.projects.readiness import Guard
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.discards import DiscardedChange
 from kaged.pipeline.isolation import exact_text, isolate_payload
 from kaged.pipeline.modes import PluginMode
@@ -128,7 +129,8 @@ class ControlExecutionRecord(PlainRecord):
 
     def model_dump(self, **_options: Any) -> dict[str, Any]:
         """Return the values as plain data."""
-        data = super(ControlExecutionRecord, self).model_dump()
+        # Slots make the class anew, and `super()` alone would still mean the first one.
+        data = super(ControlExecutionRecord, self).model_dump()  # noqa: UP008 - see above
         data["discarded"] = [
             {"slot": change.slot, "tier": str(change.tier), "reason": change.reason}
             for change in self.discarded

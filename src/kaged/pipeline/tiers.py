@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.extension_caps import ExtensionCapability as Capability
 from kaged.kernel.extension_caps import closure
 

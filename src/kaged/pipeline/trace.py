@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from kaged.base import Clock, Ids
 from kaged.base.foreign import type_name
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
 from kaged.pipeline.chain import Accepted, Chain, TraceEnd
 from kaged.pipeline.contexts import GlobalContext

@@ -7,9 +7,10 @@ half of the configuration. One bad declaration never touches the others (PH-AMB-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.plugins.declarations import (
     Declaration,

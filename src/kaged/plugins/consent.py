@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Ids, JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.pluginwords import PluginSource, SourceKind, parse_source
 from kaged.config.semver import VersionRange, parse_range, parse_version
 from kaged.inbox import (

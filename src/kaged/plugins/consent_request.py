@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.inbox import NO, YES, InboxRequest, RequestDraft, RequestKind
 from kaged.kernel.describe import consent_question
 from kaged.plugins.prompt import SOURCE_NOT_SPECIFIED, InstallPrompt

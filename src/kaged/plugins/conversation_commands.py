@@ -6,10 +6,11 @@ driver feeds back as the next event; the others are done once they are carried o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.errors import StartFailed
 
 

@@ -7,10 +7,10 @@ are merged anew at each call from the current declarations (PH-AMB-58).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree, ResolvedAgent, ResolvedPlugin
 from kaged.config.manifest import Manifest
 from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Isolation, PluginRole

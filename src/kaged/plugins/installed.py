@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.manifest import Manifest
 from kaged.kernel.capabilities import CapabilitySet
 from kaged.kernel.policy import CageLimits

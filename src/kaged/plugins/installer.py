@@ -6,10 +6,10 @@ Each method does what one command of the operator's says and gives the lines to 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.plugin import HostedPlugin

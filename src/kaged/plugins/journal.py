@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,6 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.treecopy import sync_directory
 
 FORMAT: Final = 1

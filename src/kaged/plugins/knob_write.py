@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.editing import edit_yaml
 from kaged.config.files import read_text
 from kaged.config.knobs import Knob, KnobFacts

@@ -10,13 +10,13 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kaged.audit import Anchor, AuditLog, AuditRow, ChainHead, ChainKey
 from kaged.audit.chain import EMPTY
 from kaged.base import Ids, JsonObject, SystemClock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.config.files import read_text
 from kaged.config.manifest import Manifest, load_manifest

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0, 10_000.0)
 _BUCKET_NAMES = (*(f"le_{top:g}" for top in BUCKETS_MS), "le_inf")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import StrEnum
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.methods import is_plugin_method_name
 
 LIMIT_PER_S = 100  # PH-NOTIF-05

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import structlog
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.peer import ConnectionLimits
 from kaged.pipeline.policy_pipeline import ActivePipeline

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.plugins.admission import admit_project
 from kaged.plugins.consent import ConsentService

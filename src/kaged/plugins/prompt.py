@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.manifest import Manifest
 from kaged.config.problems import Problem
 from kaged.kernel.capabilities import CapabilitySet, diff

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.manifest import parse_manifest
 from kaged.config.pluginwords import MANIFEST_NAME
 from kaged.config.problems import ConfigFileInvalid

@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.jsonschemas import compile_schema
 from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import Manifest

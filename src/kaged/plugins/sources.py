@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from kaged.base import Ids, JsonValue, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageKind, CageRequest, Spawner
 from kaged.cage.collect import Collected, collect
 from kaged.config.pluginwords import MANIFEST_NAME, PluginSource, SourceKind

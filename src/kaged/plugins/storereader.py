@@ -6,7 +6,7 @@ Blocks on the disk and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.pluginwords import plugin_name_of

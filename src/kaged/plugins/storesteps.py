@@ -11,11 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.editing import edit_toml
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.problems import ConfigFileInvalid

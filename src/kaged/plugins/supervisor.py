@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.config.manifest import ToolDeclaration
 from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase

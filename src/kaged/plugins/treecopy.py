@@ -12,10 +12,10 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.errors import TreeRefused
 
 _CHUNK_BYTES: Final = 1024 * 1024

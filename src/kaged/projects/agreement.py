@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.ask_order import widening
 from kaged.config.project_ask import unasked
 from kaged.kernel.ask import Ask, AskedThing

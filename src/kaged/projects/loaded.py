@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kaged.base import JsonObject, KagedError, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.config.describe import describe
 from kaged.config.problems import Problem

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import structlog
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_failure
 
 OPENING_WAIT_S: Final = 30.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import agent_specs, load_project

@@ -18,11 +18,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO, TypeAlias
 
 from kaged.base.clock import Clock, SystemClock
 from kaged.base.jsonvalue import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.envelope import (
     ENVELOPE_LIMIT_BYTES,
     BridgeMethod,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
+
+from kaged.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue

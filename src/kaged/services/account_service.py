@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -13,6 +12,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import Actor
 from kaged.services.accounts import Accounts, account_json

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from kaged.base import Clock, JsonObject, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services import contract, flow_checks, flow_pages
 from kaged.services.accounts import Accounts
 from kaged.services.asking import ask_provider

@@ -10,12 +10,13 @@ import asyncio
 import secrets
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
 from kaged.base.checks import CheckStatus
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.services.contract import AuthBeginCall, CapabilityCallContext, InvokeCall
 from kaged.services.errors import CapabilityError

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import (
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowInvalid,

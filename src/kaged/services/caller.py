@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import CapabilityCallContext
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import (

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple, cast
 
 from kaged.audit import AuditEvent
 from kaged.base import Clock, JsonObject, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.inbox import (
     NO,
     YES,

@@ -8,10 +8,11 @@ bound to one user and one capability: there is no argument with which to ask for
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 FlowType: TypeAlias = Literal["authorization_code", "device_code"]
 Confirm: TypeAlias = Literal["never", "chat", "always"]

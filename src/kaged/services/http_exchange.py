@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityBackendUnavailable
 from kaged.services.tls import tls_fault, trusting
 

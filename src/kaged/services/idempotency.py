@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityError, CapabilityInvalidInput, provider_error
 from kaged.store.service_call_rows import CallKey, CallRow, CallStatus, ServiceCallRows
 

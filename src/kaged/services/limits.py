@@ -9,13 +9,13 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityRateLimited
 from kaged.store.service_rows import ServiceRows, StateKey
 

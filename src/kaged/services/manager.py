@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.accounts import Accounts

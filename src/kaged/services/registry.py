@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import structlog
 
 from kaged.base import Clock, JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.jsonschemas import check_schema, compile_schema
 from kaged.kernel import service_ids
 from kaged.services.contract import (

@@ -13,7 +13,7 @@ import base64
 import html
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Self
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +21,7 @@ import msgspec
 
 from kaged.audit.credentials import REDACTED, mask_secrets
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.known_secrets import SHORTEST_CHARS, secret_texts
 from kaged.wire.envelope import safe_error_message
 

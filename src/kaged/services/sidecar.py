@@ -11,13 +11,14 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
 from typing import Final
 
 import structlog
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityBackendUnavailable
 from kaged.services.http_exchange import HttpExchange
 from kaged.wire.strictjson import NotJson, decode_json

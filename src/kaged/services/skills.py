@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.providers import SkillSection
 from kaged.config.skill_file import SkillMetadata
 from kaged.config.skill_settings import DEFAULT_SKILLS, policy_of_skill

@@ -13,13 +13,14 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import CredentialHandle
 from kaged.services.errors import (
     CapabilityBackendUnavailable,

@@ -11,12 +11,13 @@ import os
 import secrets
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeAlias, assert_never
 
 from kaged.audit.keyfile import write_private
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.providers import VaultKeyPlace
 
 KEY_BYTES: Final = 32

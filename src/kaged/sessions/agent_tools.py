@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import structlog
 
 from kaged.audit import AuditEvent
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.ownership import OPERATORS, Ownership, ownership_of
 from kaged.kernel.protected_paths import ProtectedRules
 from kaged.projects.loaded import no_usable_project

@@ -6,13 +6,14 @@ full? → plan → pre_compact → compactor or strategy, else drop → post_com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.project import CompactionStrategy
 from kaged.models.turn import Usage
 from kaged.plugins.hooks import CompactionEvent

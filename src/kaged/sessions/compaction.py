@@ -8,9 +8,9 @@ all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import ResolvedCompaction
 from kaged.sessions.entry import EntryRole
 from kaged.sessions.messages import WindowMessage, message_of, open_calls, text_block

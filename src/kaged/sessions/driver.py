@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from kaged.base import KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 
 class EntryKind(StrEnum):

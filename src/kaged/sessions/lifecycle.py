@@ -8,13 +8,14 @@ trail listen, too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.events import EventHub
 from kaged.events.hub import SESSION_TOPIC
 from kaged.sessions.run_values import OPERATOR

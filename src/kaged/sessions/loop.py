@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.models.errors import ModelBadAnswer, ModelContextExceeded
 from kaged.models.turn import (
     ModelRequest,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.models.turn import (
     AssistantMessage,
     ModelMessage,

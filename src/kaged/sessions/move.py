@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 
 class Move(StrEnum):

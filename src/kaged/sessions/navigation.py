@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.projects.readiness import Ready
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.move import Handler, Move, MoveVeto, Redirect, SwitchIntent, SwitchOutcome

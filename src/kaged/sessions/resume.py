@@ -6,9 +6,8 @@ was cut off by a crash: it gets a result that says so, and is never made again b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.agent_run import AgentRun
 from kaged.sessions.messages import INTERRUPTED, AskedCall
 from kaged.sessions.subagents import Delegations

@@ -6,7 +6,6 @@ many there were, so that a file that was cut short is no file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar, cast
 
@@ -14,6 +13,7 @@ import msgspec
 
 from kaged.base import KagedError
 from kaged.base.ids import ulid_time_ms
+from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.content import CONTENT_LIMIT_BYTES
 from kaged.sessions.entry import EntryKind, EntryRole
 from kaged.store.session_rows import SessionKind

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, cast
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree, ResolvedAgent
 from kaged.kernel.policy import CagePolicy
 from kaged.models.turn import ToolSpec

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.project import TodoReview
 from kaged.sessions.agent_run import AgentRun, RunState, child_key
 from kaged.sessions.agent_run_factory import AgentRunFactory

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, replace
 from typing import Final
 
 import msgspec
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.store.errors import StoreError
 from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows, ToolCallStatus

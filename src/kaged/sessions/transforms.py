@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 PATIENCE_S: Final = 10.0
 """How long one transform may take."""

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.workflows import Workflow, WorkflowStep
 from kaged.kernel.identity import Actor
 from kaged.sessions.driver import SessionDriver

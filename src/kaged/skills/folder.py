@@ -12,10 +12,10 @@ import posixpath
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
 from kaged.config.skill_file import SKILL_FILE, SKILL_FILE_LIMIT_BYTES, SkillFileInvalid
 

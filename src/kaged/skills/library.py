@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 import structlog
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
 from kaged.config.skill_file import SKILL_FILE, SkillFile, SkillFileInvalid, parse_skill_file
 from kaged.skills.folder import BundledFile, SkillFolder, read_folder

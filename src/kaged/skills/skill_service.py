@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.skill_settings import policy_of_skill, skill_env
 from kaged.kernel.describe import describe_denial
 from kaged.kernel.skill_policy import decide_skill_use

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from sqlalchemy import Connection, select, update
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import agent_runs, sessions, tool_calls

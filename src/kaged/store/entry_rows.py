@@ -7,12 +7,13 @@ that runs in the reader's thread, so that a long transcript never holds up the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.chain import (
     HEADER_POSITION,
     Segment,

@@ -6,9 +6,10 @@ them, folded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.errors import StoreError
 
 GuestValue = str | int | float | None

@@ -16,13 +16,13 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, cast
 
 from kaged import __version__
 from kaged.base import Clock, KagedError, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.settings import Settings
 from kaged.store.backends.choose import backend_for
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, select, update
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.store.inbox_rows import (
     REQUESTS,

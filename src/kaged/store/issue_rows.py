@@ -7,12 +7,13 @@ transaction, on the row as it is at that moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import issue_updates, issues

@@ -9,12 +9,12 @@ migration behind it, it needs tables of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, func, insert, inspect, select
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreError
 from kaged.store.schema import audit_events, entries, issues, metadata, schema_versions

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.errors import StoreError
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, select
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_faults import open_fault
 from kaged.store.backends.sqlite_guard import SqlGuard, Verb, verb_of
 from kaged.store.backends.sqlite_guest import GuestConnection

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Connection, exists, select, true
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import OPERATORS, AccessAction, Ownership
 from kaged.store.record_table import RecordTable

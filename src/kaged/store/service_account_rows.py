@@ -7,11 +7,12 @@ that is gone does not pass to another one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from sqlalchemy import Connection
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import service_account_tokens

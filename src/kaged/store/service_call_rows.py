@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable, equal
 from kaged.store.rows import RowRepository
 from kaged.store.schema import service_calls

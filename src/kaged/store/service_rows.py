@@ -6,12 +6,13 @@ Credentials are not here; they are in `vault_rows`, which nothing but the vault 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable, equal
 from kaged.store.rows import RowRepository
 from kaged.store.schema import service_accounts, service_flows, service_state

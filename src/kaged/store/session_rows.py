@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +21,7 @@ from sqlalchemy import (
 )
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.kernel.ownership import OPERATORS, AccessAction, Audience, Ownership, may
 from kaged.store.database import Database

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kaged.base import Clock, Ids
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.audit_rows import AuditRows
 from kaged.store.backends import SqliteBackend, backend_for
 from kaged.store.database import Database

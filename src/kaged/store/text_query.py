@@ -7,9 +7,9 @@ or a command there.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 QUERY_LIMIT_CHARS = 500
 TERMS_LIMIT = 32

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from sqlalchemy import Connection, bindparam, insert, update
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository

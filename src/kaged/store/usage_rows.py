@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +19,7 @@ from sqlalchemy import (
     true,
 )
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.store.rows import RowRepository
 from kaged.store.schema import agent_runs, sessions

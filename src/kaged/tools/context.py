@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
 from kaged.tools.errors import ToolError

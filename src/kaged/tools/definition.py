@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.requirements import ToolRequirement
 from kaged.tools.call import ToolInvocation
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
 from kaged.tools.errors import ToolCapabilityRefused, ToolError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.tools.errors import ToolCapabilityRefused, ToolError
 from kaged.tools.faults import agent_error
 from kaged.tools.gates import (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.tools.outcomes import ToolOutcome
 
 BUCKETS_MS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 1000, 5000, 30_000, 120_000)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.toolrules import glob_matches
 from kaged.config.toolsettings import QuotaSpan
 from kaged.tools.context import ToolCallContext

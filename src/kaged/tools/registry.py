@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.jsonschemas import compile_fault
 from kaged.config.pluginwords import PLUGIN_NAME_PATTERN, RESERVED_NAMES
 from kaged.kernel.policy import SeccompProfile

@@ -7,11 +7,12 @@ keeps root-only tools to the root. The cage comes later, at each call.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree, ResolvedAgent
 from kaged.config.toolrules import ToolRule, glob_matches
 from kaged.tools.call import ToolInvocation

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import HostMount
 from kaged.config.skill_file import SKILL_FILE
 from kaged.kernel.policy import CagePolicy, FsMode

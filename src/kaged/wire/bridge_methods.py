@@ -8,9 +8,9 @@ schema must be is decided by whoever uses it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.envelope import EnvelopeRule, EnvelopeViolation
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue

@@ -8,11 +8,12 @@ quotes what the other side sent (SC-BRG-10).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.strictjson import NotJson, decode_json, encode_json
 
 if TYPE_CHECKING:

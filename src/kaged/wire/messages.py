@@ -7,10 +7,10 @@ the two JSON engines (`strictjson`, `fastjson`) share it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.errors import ErrorCode, RpcError, rpc_error
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ import base64
 import binascii
 import hmac
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kaged.base.errors import KagedError
+from kaged.base.lazy_dataclass import dataclass
 
 SECRET_VARIABLE = "ASH_CONTEXT_TOKEN_SECRET"  # noqa: S105 - the name of a variable, not a secret
 KEY_BYTES = 32

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
 import structlog
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.path import ProjectPath
 
 _log = structlog.get_logger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.errors import FileTooLarge, WrongKind
 from kaged.workspace.guard import PathGuard, kind_of
 from kaged.workspace.path import ProjectPath

@@ -11,10 +11,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.errors import FileBusy
 from kaged.workspace.path import ProjectPath
 

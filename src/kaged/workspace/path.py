@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.errors import PathRefused
 
 MAX_PATH_BYTES: Final = 4095

@@ -12,9 +12,9 @@ import errno
 import itertools
 import os
 import stat
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.content import FileIdentity
 from kaged.workspace.syscalls import RENAME_EXCHANGE, RENAME_NOREPLACE, rename_with
 

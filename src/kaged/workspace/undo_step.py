@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kaged.base import JsonObject, iso_utc
+from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.batch import Written
 
 

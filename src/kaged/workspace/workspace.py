@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from kaged.base import Clock, JsonValue, SystemClock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.protected_paths import ProtectedRules
 from kaged.workspace.batch import PlannedWrite, Written, write_all
 from kaged.workspace.changes import ChangeFeed, ChangeKind, FileChange

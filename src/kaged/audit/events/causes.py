@@ -8,10 +8,11 @@ number is folded: see `kaged.audit.folding`. A record of something that was done
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 
 class CauseKind(StrEnum):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
+
+from kaged.base.lazy_dataclass import dataclass
 
 SHAPES_LIMIT = 64  # per event; those that happen have one or two
 

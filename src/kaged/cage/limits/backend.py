@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import CageLimits
 
 

@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.limits import tree
 
 ASK_TIMEOUT_S = 5

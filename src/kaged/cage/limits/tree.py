@@ -7,8 +7,9 @@ import itertools
 import os
 import re
 import signal
-from dataclasses import dataclass
 from pathlib import Path
+
+from kaged.base.lazy_dataclass import dataclass
 
 _INSTANCE = re.compile(r"kaged-(\d+)-(\d+)")
 _BACKENDS = itertools.count(1)

@@ -10,9 +10,9 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.handshake import ProxyOutcome
 from kaged.cage.net.limits import MAX_CANDIDATES, GateLimits
 from kaged.kernel.addresses import canonical_address

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from socket import AF_INET, inet_pton
+
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_QUERY_BYTES = 1232  # what one EDNS query may measure; longer ones are not looked at
 MAX_NAME_BYTES = 255

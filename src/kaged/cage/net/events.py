@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_HOST_TEXT = 255
 

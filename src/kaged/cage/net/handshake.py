@@ -8,11 +8,12 @@ both protocols; everything else is refused by name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from socket import AF_INET, AF_INET6, inet_ntop
 from typing import TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.net import MAX_PORT
 
 MAX_HEADER_FIELDS = 64

@@ -17,11 +17,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.limits import LISTEN_BACKLOG
 from kaged.cage.net.netlink import NetlinkBatch
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, inet_pton
+
+from kaged.base.lazy_dataclass import dataclass
 
 NETLINK_ROUTE = 0
 NETLINK_NETFILTER = 12

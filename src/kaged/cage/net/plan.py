@@ -8,11 +8,11 @@ TLS names and Host headers stay right and the gate knows from the address which 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.address_table import SYNTHETIC_PREFIX, synthetic_address
 from kaged.cage.net.limits import MAX_GRANTED_NAMES, MAX_LISTENERS
 from kaged.cage.net.netlink import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from socket import socket
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.address_table import SYNTHETIC_PREFIX
 from kaged.cage.net.namespace import NamespaceHelper, NamespaceUnavailable, SocketSpec, TrialCage
 from kaged.cage.net.netlink import NetlinkBatch, catch_all_route, extra_address, trap_rules

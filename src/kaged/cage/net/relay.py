@@ -11,8 +11,8 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.events import ConnectionEnd
 from kaged.cage.net.limits import RELAY_CHUNK_BYTES
 

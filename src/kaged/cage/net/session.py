@@ -13,10 +13,10 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from kaged.base import Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.address_table import AddressTable, is_synthetic
 from kaged.cage.net.events import ConnectVia, Recorder
 from kaged.cage.net.forward import Forwarder

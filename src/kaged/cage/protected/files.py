@@ -12,9 +12,10 @@ import os
 import secrets
 import stat
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)

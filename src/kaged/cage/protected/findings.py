@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.tree import Parts
 
 MAX_FOUND: Final = 2_000

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.activity import Activity, read_activity
 from kaged.cage.protected.files import open_folder
 from kaged.cage.protected.findings import Findings, Sweep

@@ -10,12 +10,12 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.files import Content
 
 MAX_FILE_BYTES: Final = 64 * 1024

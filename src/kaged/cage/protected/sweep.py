@@ -13,10 +13,11 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.configurations import GitConfigs
 from kaged.cage.protected.files import (
     Content,

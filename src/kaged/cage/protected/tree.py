@@ -11,9 +11,10 @@ import stat
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
     GIT_DIR,

@@ -12,10 +12,10 @@ import math
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.tree import Parts, ProtectedTree
 
 MAX_WATCHES: Final = 1024

@@ -54,12 +54,12 @@ def tail(
     no_start: NoStart = False,
 ) -> None:
     """Show the newest rows, oldest first. --json prints one object per line."""
-    from kaged.cli import trail
-
     if not follow:
         for row in reversed(_newest({}, lines, offline=offline)):
             _show_row(row, output)
         return
+    from kaged.cli import trail
+
     with daemon(start=not no_start) as client:
         client.get("/status")
     last = 0

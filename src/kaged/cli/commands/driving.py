@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
 from kaged.cli.context import locations, remote_daemon
 from kaged.cli.exits import Exit

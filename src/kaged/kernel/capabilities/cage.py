@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.grammar import CapabilityInvalid, CapabilityProblem
 from kaged.kernel.capabilities.sets import CapabilitySet
 from kaged.kernel.capabilities.terms import (

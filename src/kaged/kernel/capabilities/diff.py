@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.sets import CapabilitySet
 from kaged.kernel.capabilities.terms import ManifestCapability
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from kaged.base.errors import KagedError
 from kaged.base.jsonvalue import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.hints import guesses
 from kaged.kernel.capabilities.terms import (
     CapabilityPath,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.grammar import (
     CapabilityInvalid,
     CapabilityProblem,

@@ -6,10 +6,10 @@ narrower `read:fs` inside a wider `write:fs` takes something away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.net import NetTarget
 from kaged.kernel.paths import AbsPath, within
 from kaged.kernel.policy import FsMode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kaged.base.jsonvalue import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities import CapabilityDiff, CapabilitySet, ManifestCapability
 from kaged.kernel.describe.grants import describe_grant
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from kaged.base.jsonvalue import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 
 class SentenceSeverity(StrEnum):

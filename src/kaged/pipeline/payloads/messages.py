@@ -59,7 +59,7 @@ class ResourceType(StrEnum):
 
 
 class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class ToolCall(_Value):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST, HttpHeaderPayload, PluginPayload
 from kaged.pipeline.records import PluginViolation

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, field_validator
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.contexts import PluginContext
 from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin

@@ -14,7 +14,7 @@ M = TypeVar("M", bound=BaseModel)
 class Options(BaseModel):
     """The options of a policy; unknown keys are an error, because a typo must not weaken it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 def read_options(model: type[M], config: PluginConfig) -> M:

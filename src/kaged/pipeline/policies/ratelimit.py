@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from kaged.base import Clock, SystemClock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.contexts import PluginContext
 from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin

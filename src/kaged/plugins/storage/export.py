@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from sqlalchemy import Connection
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.storage.names import PluginSchema, quoted
 from kaged.store import StoreUnavailable
 from kaged.store.backends.sqlite_dump import DumpedTable, dump_table, faithful_text

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_words import fold_name
 from kaged.store.guest import Claim, NameKind
 from kaged.store.plugin_tables import HOST_TABLES

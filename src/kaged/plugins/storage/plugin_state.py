@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.storage.names import PluginSchema
 from kaged.plugins.storage.statement import Rewritten
 from kaged.store.guest import GuestStep

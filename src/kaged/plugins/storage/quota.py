@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.guest import GuestLimits
 from kaged.wire.lines import LINE_LIMIT_BYTES
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kaged.base import JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.storage.values import parse_values
 from kaged.store.guest import GuestValue
 from kaged.wire.errors import InvalidParams

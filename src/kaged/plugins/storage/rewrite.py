@@ -8,11 +8,12 @@ Common table expressions are renamed like tables; so what a name refers to never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 
 from sqlglot import exp
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.storage.dialect import named_parameter, parse_statement
 from kaged.plugins.storage.gate import check_statement
 from kaged.plugins.storage.names import PluginSchema, outside, quoted

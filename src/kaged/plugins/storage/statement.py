@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_words import fold_name
 from kaged.store.guest import GuestStatement, NameKind
 

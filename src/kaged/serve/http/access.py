@@ -13,11 +13,12 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import unquote, urlsplit
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
 from kaged.config.people_section import FrontEndSection

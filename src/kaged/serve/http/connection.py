@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.http.connection_budget import ConnectionBudgets, ConnectionSlot, Peer
 
 MAX_HEAD_BYTES = 32 * 1024

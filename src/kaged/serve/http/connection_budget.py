@@ -9,8 +9,9 @@ they may come in: whoever only opens connections drops their own and locks nobod
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from kaged.base.lazy_dataclass import dataclass
 
 Peer: TypeAlias = Literal["tcp"] | int | None
 """Whose budget: all of TCP, or one uid of the Unix socket; None is a uid that cannot be read."""

@@ -8,10 +8,10 @@ jump of wall time neither ends nor prolongs anything.
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
 from typing import ClassVar
 
 from kaged.base import Clock, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.token_file import TOKEN_BYTES, digest_secret
 
 LAUNCH_LIFETIME_S = 60.0

@@ -8,11 +8,12 @@ soon as these are loaded.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import importlib
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.http.context import RequestContext
 from kaged.serve.http.errors import error_response
 from kaged.serve.http.hang_up import HangUpMiddleware
@@ -127,6 +128,23 @@ class ReadinessMiddleware:
 
 
 def _load(services: HttpServices) -> FastAPI:
+    _load_framework()
     from kaged.serve.http.app import create_app  # noqa: PLC0415 - the point of this module
 
     return create_app(services)
+
+
+def _load_framework() -> None:
+    """Load FastAPI, its models of the OpenAPI document unbuilt until somebody asks for that.
+
+    Building them is a third of loading it. Models inherit the configuration of their base, which
+    is set for as long as the framework's own are declared.
+    """
+    from pydantic import BaseModel, ConfigDict  # noqa: PLC0415 - see above
+
+    usual = BaseModel.model_config
+    BaseModel.model_config = ConfigDict(defer_build=True)
+    try:
+        importlib.import_module("fastapi.openapi.models")
+    finally:
+        BaseModel.model_config = usual

@@ -27,7 +27,10 @@ class ApiModel(BaseModel):
 
 
 class RequestBody(ApiModel):
-    """What a request brings. What checks it is there before the first request comes."""
+    """What a request brings.
+
+    Built at once: FastAPI reads bodies with it, and pydantic warns of what it finds unfinished.
+    """
 
     model_config = ConfigDict(defer_build=False)
 

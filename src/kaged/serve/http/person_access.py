@@ -10,11 +10,11 @@ about it. `docs/reference/http-api.md` shows the same table.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import may_use_project
 from kaged.projects.loaded import project_not_found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from starlette.requests import HTTPConnection
@@ -12,6 +11,7 @@ from starlette.requests import HTTPConnection
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
 from kaged.base import Clock, Ids, KagedError
 from kaged.base.checks import CheckRow
+from kaged.base.lazy_dataclass import dataclass
 from kaged.events import EventHub
 from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials

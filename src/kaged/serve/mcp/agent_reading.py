@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from typing import Final
 from urllib.parse import quote, unquote
 
 import structlog
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers, hooked_resource

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.base import Clock, Ids, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.projects.readiness import Ready
 from kaged.serve.mcp.client_session import McpClientSession

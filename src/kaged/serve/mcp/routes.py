@@ -18,6 +18,7 @@ from kaged.base import KagedError
 from kaged.serve.http.connection import accept
 from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.dependencies import (
     AGENT_PATTERN,
@@ -32,7 +33,7 @@ from kaged.serve.mcp.mcp_service import McpService
 
 ROOT: Final = "primary"
 
-router = APIRouter(prefix=API_PREFIX, tags=["mcp"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["mcp"])
 
 _PROJECT: Final = re.compile(PROJECT_ID)
 _AGENT: Final = re.compile(AGENT_PATTERN)

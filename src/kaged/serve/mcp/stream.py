@@ -7,7 +7,6 @@ so that one long message needs no large frames.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -16,6 +15,8 @@ from mcp.server.runner import serve_dual_era_loop
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect
+
+from kaged.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

@@ -15,11 +15,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import kaged
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import HostMount
 from kaged.cage.runtimes import runtime_layout
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.sandbox_rpc.messages import (
     INVALID_REQUEST,
     UNKNOWN_METHOD,

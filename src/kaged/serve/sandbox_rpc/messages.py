@@ -6,10 +6,10 @@ clients of every generation can branch on it (SC-AMB-06).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityError, CapabilityInternalError
 from kaged.wire.fastjson import decode_json, encode_json
 from kaged.wire.framing import Unsendable

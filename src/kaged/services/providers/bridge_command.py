@@ -7,10 +7,11 @@ import shutil
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.providers import Provider
 from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.services.errors import CapabilityBackendUnavailable

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
 import structlog
 
 from kaged.base import Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
 from kaged.cage import (
     CageError,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.http_exchange import HttpExchange

@@ -7,11 +7,11 @@ are bounded, parsed without entities, and a path in them counts only below the s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from xml.etree import ElementTree as ET
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,

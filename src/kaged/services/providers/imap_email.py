@@ -7,12 +7,12 @@ import smtplib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import date
 from email.message import EmailMessage
 from typing import Any, Final, TypeVar, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
     CapabilityBackendUnavailable,

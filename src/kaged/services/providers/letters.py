@@ -10,7 +10,6 @@ import hashlib
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email import policy
 from email.headerregistry import Address
@@ -21,6 +20,7 @@ from html.parser import HTMLParser
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.mailbox import FetchedMessage
 

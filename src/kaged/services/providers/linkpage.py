@@ -14,13 +14,14 @@ import hmac
 import html
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 import structlog
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
 
 OFFER_LIFE_S: Final = 600

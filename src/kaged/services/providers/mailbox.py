@@ -12,10 +12,11 @@ import re
 import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, Self
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,

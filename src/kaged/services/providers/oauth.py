@@ -52,7 +52,7 @@ class OAuthSettings(BaseModel):
     on another device. `userinfo_url` tells the address of an account.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     client_id: ShortText
     token_url: ShortText

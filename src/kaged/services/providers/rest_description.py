@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import CapabilityInvalidInput
 
 FILE_LIMIT_BYTES: Final = 8 * 1024 * 1024

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_file import driver_of
 
 _GENERATED = frozenset({2, 3})  # how SQLite marks computed columns

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_words import fold_name, leading_words
 
 VALUE_LIMIT_BYTES = 1024 * 1024  # one value, and one row

@@ -8,8 +8,9 @@ appeared or vanished must be the plugin's own, or all of it is undone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.backends.sqlite_guest import GuestConnection
 from kaged.store.backends.sqlite_words import fold_name
 from kaged.store.guest import Claim, FaultKind, GuestFault, NameKind

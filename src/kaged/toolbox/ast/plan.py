@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.ast.engine import AstSettings
 from kaged.toolbox.ast.sources import Sources
 from kaged.workspace import PlannedWrite, Workspace

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings

@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.serverchoice import AdapterChoice
 from kaged.tools.errors import ToolError
 

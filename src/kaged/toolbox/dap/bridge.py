@@ -6,10 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Final
 
 from kaged.base import Ids, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageProcess, Spawner
 from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import SeccompProfile

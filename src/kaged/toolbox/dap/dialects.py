@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.errors import DapRequestFailed
 
 Ask: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]

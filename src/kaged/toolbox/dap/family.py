@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, cast
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.channels import MAX_CHANNELS, Channels
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.numbers import BreakpointList, Numbers

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.fastjson import encode_json
 
 _HITS: Final = 'globalThis[Symbol.for("kaged.hits")]'

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Final, Self
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.dialects import Dialect
 from kaged.wire.fastjson import decode_json
 from kaged.wire.strictjson import NotJson

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.protocol import Taking
 
 STEP: Final = 1 << 40  # adapters' own numbers are below; ours are whose times this, plus theirs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
 import structlog
 
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.wire.content_length import ContentLengthFramer
 from kaged.wire.fastjson import decode_json, encode_json

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import structlog
 
 from kaged.base import JsonObject, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.dap.backend import Adapter, ProcessBackend
 from kaged.toolbox.dap.breakpoints import (
     Breakpoints,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.dap import control, looking, memory, stopping

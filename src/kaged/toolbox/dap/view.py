@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.toolbox.dap.breakpoints import SourceBreakpoint
 from kaged.toolbox.dap.bridge import DapBridge

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.files.matching import Replacement
 
 CONTEXT_LINES: Final = 3

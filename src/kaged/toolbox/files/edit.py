@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NoReturn, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.diff import first_line, unified_diff

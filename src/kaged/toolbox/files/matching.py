@@ -8,11 +8,11 @@ file has CRLF, a newline in the texts means CRLF.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from itertools import islice
 from typing import Final, Literal, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.files.window import BOM
 
 Match: TypeAlias = Literal["exact", "line_endings"]

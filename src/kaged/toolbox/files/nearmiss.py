@@ -12,11 +12,11 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_OLD_CHARS: Final = 20_000

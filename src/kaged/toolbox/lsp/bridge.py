@@ -10,10 +10,10 @@ import os
 import stat
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.cage import Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound

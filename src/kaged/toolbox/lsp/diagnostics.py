@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
 from kaged.toolbox.lsp.handshake import Capabilities

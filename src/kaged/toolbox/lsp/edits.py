@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.errors import RenameNotPossible
 from kaged.toolbox.lsp.positions import Encoding, SourceText, Spot, from_uri
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import PurePosixPath
 from typing import Final, cast
 
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.positions import Encoding, negotiated, to_uri
 
 _DYNAMIC: Final[JsonObject] = {"dynamicRegistration": True}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
+
+from kaged.base.lazy_dataclass import dataclass
 
 DEFAULT_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "typescript": ("typescript-language-server", "--stdio"),

@@ -6,11 +6,12 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from enum import StrEnum
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import ExitReport, Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.languages import Languages, install_hint

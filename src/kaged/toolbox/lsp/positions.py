@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _PREFIX: Final = "file://"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.edits import EditPlan, apply_edits, located, parse_workspace_edit
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound, RenameNotPossible
 from kaged.toolbox.lsp.filesync import decoded

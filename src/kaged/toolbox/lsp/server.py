@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import ExitReport, Spawner, Uncaged, UncagedRequest
 from kaged.peer import (
     Connection,

@@ -12,11 +12,12 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 import structlog
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.languages import Languages
 
 CREATED, CHANGED, DELETED = 1, 2, 3  # FileChangeType of the protocol

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, assert_never, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.errors import AnswerInvalid
 from kaged.toolbox.project.uploads import Upload

@@ -12,11 +12,12 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Any
 
 from kaged.audit import AuditEvent
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.inbox import (
     AnsweredBy,
     CheckedAnswer,

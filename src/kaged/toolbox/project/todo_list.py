@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from kaged.base import Ids, JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.todo_rows import TodoRecord
 from kaged.toolbox.project.errors import WorkError
 from kaged.tools import InvalidToolParams

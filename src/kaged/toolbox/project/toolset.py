@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.project.interaction_tools import interaction_tools
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.issue_tool import issue_tool

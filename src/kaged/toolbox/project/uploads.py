@@ -11,9 +11,9 @@ import os
 import re
 import unicodedata
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.project.errors import WorkError
 
 FILES_LIMIT: Final = 20

@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 from typing import Protocol
 
 import structlog
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.workflows import Invoker, Workflow
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import OPERATORS, AccessAction, ownership_of

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner, Uncaged, UncagedRequest
 
 STDERR_LIMIT_BYTES: Final = 16 * 1024

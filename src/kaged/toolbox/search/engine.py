@@ -6,10 +6,10 @@ Neither the parameters of the tools nor their results would change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.search.records import Keep, RawCount, RawHit, Sieve
 
 

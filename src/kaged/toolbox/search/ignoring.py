@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.search.engine import Scope
 
 _GIT_RULES = ("--no-ignore-dot",)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.toolbox.search.place import Sight
 from kaged.workspace.path import is_inside

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.tools import ToolInvocation
 from kaged.workspace import ProjectPath
 from kaged.workspace.text import sendable

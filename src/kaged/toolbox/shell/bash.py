@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageProcess, Spawner
 from kaged.toolbox.shell.broker import PtyBroker, ShellSpawnFailed
 from kaged.toolbox.shell.interpreters import (

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import fcntl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol, cast
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageProcess
 from kaged.cage.orphan_processes import end_orphans
 from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES, Scrollback

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES

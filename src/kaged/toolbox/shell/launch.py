@@ -8,9 +8,9 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import (
     CageKind,
     CageProcess,

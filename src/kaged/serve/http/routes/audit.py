@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
 from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.errors import InvalidHttpRequest
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import AuditRowOut, PageOut, VerifyOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, ProjectId, Services, Who
 
@@ -19,7 +20,7 @@ MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40
 MAX_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999
 
-router = APIRouter(prefix=API_PREFIX, tags=["audit"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["audit"])
 
 
 EventNames = Annotated[

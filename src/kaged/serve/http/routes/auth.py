@@ -12,11 +12,12 @@ from kaged.base import KagedError, iso_utc
 from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, AccessRequest, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import documented, errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import LaunchOut, TokenRotatedOut, WhoamiOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 from kaged.serve.http.sign_in_cookies import end_sign_in, forget_cookies, record_signed_out
 
-router = APIRouter(prefix=API_PREFIX, tags=["auth"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["auth"])
 
 
 @router.post("/auth/launch", **documented("Make a one-time launch link", 409))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from fastapi import Depends, Path, Query
 
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.serve.http.services import HttpServices, actor_of, services_of
 from kaged.store.page import encode_cursor, parse_cursor

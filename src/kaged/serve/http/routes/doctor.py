@@ -5,10 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import DoctorOut, DoctorRowOut
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services
 
-router = APIRouter(prefix=API_PREFIX, tags=["doctor"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["doctor"])
 
 
 @router.get("/doctor", **documented("What protects you and what does not"))

@@ -33,11 +33,12 @@ from kaged.serve.http.errors import (
     error_response,
     request_id_of,
 )
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 from kaged.store import Store
 from kaged.store.work_errors import SessionNotFound
 
-router = APIRouter(prefix=API_PREFIX)
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX)
 
 SEND_TIMEOUT_S = 10.0
 MARK_EVERY = 256

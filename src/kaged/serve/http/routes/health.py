@@ -6,11 +6,12 @@ from fastapi import APIRouter, Response
 
 from kaged import __version__
 from kaged.serve.http.documented import documented, errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.metrics import CONTENT_TYPE
 from kaged.serve.http.models import HealthOut, IndexOut
 from kaged.serve.http.routes.dependencies import Services
 
-router = APIRouter(tags=["health"])
+router = APIRouter(route_class=LateRoute, tags=["health"])
 
 
 @router.get("/", **documented("What this is"))

@@ -15,11 +15,12 @@ from kaged.inbox import (
     request_json,
 )
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, PROJECT_ID, Page, Services, Who
 from kaged.serve.http.routes.subsystems import InboxService
 
-router = APIRouter(prefix=f"{API_PREFIX}/inbox", tags=["inbox"])
+router = APIRouter(route_class=LateRoute, prefix=f"{API_PREFIX}/inbox", tags=["inbox"])
 
 
 class InboxRequestOut(ApiModel):

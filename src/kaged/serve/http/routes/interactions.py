@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
 from kaged.serve.http.routes.work import InProject, page_of, uploads_of
 from kaged.serve.http.work_models import InteractionAnswerIn, InteractionOut, InteractionsOut
@@ -15,6 +16,7 @@ from kaged.toolbox.project.answers import OperatorAnswer
 from kaged.toolbox.project.interactions import interaction_json
 
 router = APIRouter(
+    route_class=LateRoute,
     prefix=IN_PROJECT,
     tags=["interactions"],
     responses=errors(400, 404, 409),

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, SESSION_ID, Page
 from kaged.serve.http.routes.work import InProject, Number, page_of
 from kaged.serve.http.work_models import (
@@ -26,7 +27,9 @@ from kaged.serve.http.work_models import (
 from kaged.store.text_query import QUERY_LIMIT_CHARS
 from kaged.toolbox.project.issue_states import IssueStatus
 
-router = APIRouter(prefix=IN_PROJECT, tags=["issues"], responses=errors(400, 404, 409))
+router = APIRouter(
+    route_class=LateRoute, prefix=IN_PROJECT, tags=["issues"], responses=errors(400, 404, 409)
+)
 
 
 @router.get("/issues", summary="List issues")

@@ -8,11 +8,12 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId
 from kaged.serve.http.routes.subsystems import LanguageServers
 
-router = APIRouter(prefix=IN_PROJECT, tags=["lsp"])
+router = APIRouter(route_class=LateRoute, prefix=IN_PROJECT, tags=["lsp"])
 
 
 class LanguageServerOut(ApiModel):

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field, JsonValue
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, ProjectId, Who
 from kaged.serve.http.routes.subsystems import Scripts
@@ -18,7 +19,7 @@ MAX_SOURCE_CHARS = 1024 * 1024
 MAX_FRONT_PARAMS = 16
 MAX_WAIT_S = 25.0
 
-router = APIRouter(prefix=API_PREFIX, tags=["lua"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["lua"])
 
 
 class ScriptOut(ApiModel):

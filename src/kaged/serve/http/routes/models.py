@@ -8,11 +8,12 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.routes.subsystems import Models
 
-router = APIRouter(prefix=API_PREFIX, tags=["models"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["models"])
 
 
 class ModelCheckIn(RequestBody):

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 
 from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.plugin_models import (
     ApproveChangedFilesIn,
     ConsentAnswerIn,
@@ -25,7 +26,7 @@ PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
 METHOD_NAME = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,3}$"
 MAX_PARAMETERS = 100
 
-router = APIRouter(prefix=API_PREFIX, tags=["plugins"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["plugins"])
 
 
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]

@@ -11,6 +11,7 @@ from kaged.plugins.plugin_service import PluginService
 from kaged.projects.agreement import Agreement
 from kaged.projects.loaded import ProjectView
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import (
     LoadProjectIn,
     PageOut,
@@ -22,7 +23,7 @@ from kaged.serve.http.models import (
 )
 from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, ProjectId, Services, Who
 
-router = APIRouter(prefix=API_PREFIX, tags=["projects"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["projects"])
 
 
 @router.post("/projects", **documented("Load a project", 409), status_code=201)

@@ -11,6 +11,7 @@ from kaged.base import iso_utc
 from kaged.kernel.identity import MAX_GROUPS, PersonFacts, PersonGrant
 from kaged.projects.loaded import no_usable_project
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 from kaged.serve.http.service_accounts import person_of
@@ -23,7 +24,9 @@ MAX_LISTED: Final = 200
 MAX_LIFETIME_S: Final = 366 * 24 * 3600
 DEFAULT_LIFETIME_S: Final = 30 * 24 * 3600
 
-router = APIRouter(prefix=f"{API_PREFIX}/service-accounts", tags=["service accounts"])
+router = APIRouter(
+    route_class=LateRoute, prefix=f"{API_PREFIX}/service-accounts", tags=["service accounts"]
+)
 
 Group = Annotated[str, Field(pattern=GROUP)]
 Project = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, Who
 from kaged.serve.http.routes.subsystems import Accounts
@@ -15,7 +16,7 @@ from kaged.serve.http.routes.subsystems import Accounts
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128
 
-router = APIRouter(prefix=f"{API_PREFIX}/services", tags=["services"])
+router = APIRouter(route_class=LateRoute, prefix=f"{API_PREFIX}/services", tags=["services"])
 
 
 class OfferedOut(ApiModel):

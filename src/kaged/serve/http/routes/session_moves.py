@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from kaged.base import KagedError
 from kaged.kernel.ownership import AccessAction
 from kaged.serve.http.documented import errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.person_access import operator_only
 from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
@@ -17,6 +18,7 @@ from kaged.sessions.move import SwitchOutcome
 from kaged.store.session_rows import SessionRecord
 
 router = APIRouter(
+    route_class=LateRoute,
     prefix=f"{IN_PROJECT}/sessions",
     tags=["sessions"],
     responses=errors(400, 404, 409),

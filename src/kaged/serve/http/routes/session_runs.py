@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from kaged.base import iso_utc
 from kaged.kernel.ownership import AccessAction
 from kaged.serve.http.documented import errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
 from kaged.serve.http.routes.session_request import Sessions, Which
 from kaged.serve.http.session_models import (
@@ -26,6 +27,7 @@ from kaged.store.tool_call_rows import ToolCallRecord
 from kaged.tools.context import ROOT_CALLER
 
 router = APIRouter(
+    route_class=LateRoute,
     prefix=f"{IN_PROJECT}/sessions",
     tags=["sessions"],
     responses=errors(400, 404, 409),

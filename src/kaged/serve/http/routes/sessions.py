@@ -10,6 +10,7 @@ from starlette.responses import StreamingResponse
 from kaged.base import iso_utc
 from kaged.kernel.ownership import AccessAction, ownership_of
 from kaged.serve.http.documented import ResponseDocs, documented, errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
 from kaged.serve.http.routes.session_request import Sessions, Which
 from kaged.serve.http.session_models import (
@@ -32,7 +33,7 @@ from kaged.store.text_query import QUERY_LIMIT_CHARS
 
 ENTRIES_LIMIT = 1000
 
-router = APIRouter(prefix=f"{IN_PROJECT}/sessions", tags=["sessions"])
+router = APIRouter(route_class=LateRoute, prefix=f"{IN_PROJECT}/sessions", tags=["sessions"])
 
 _NDJSON = "application/x-ndjson"
 _EXPORT: ResponseDocs = {

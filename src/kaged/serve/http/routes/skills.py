@@ -8,11 +8,12 @@ from fastapi import APIRouter, Path
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, ProblemOut, RequestBody
 from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId, Who
 from kaged.serve.http.routes.subsystems import Skills
 
-router = APIRouter(prefix=IN_PROJECT, tags=["skills"])
+router = APIRouter(route_class=LateRoute, prefix=IN_PROJECT, tags=["skills"])
 
 SkillName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 

@@ -6,12 +6,13 @@ from fastapi import APIRouter
 
 from kaged.base import JsonObject
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.work import OPERATOR, InProject, Number
 from kaged.serve.http.work_models import TodoActionIn, TodosOut
 from kaged.toolbox.project.todo_tool import require_todo_params
 
-router = APIRouter(prefix=IN_PROJECT, tags=["todos"])
+router = APIRouter(route_class=LateRoute, prefix=IN_PROJECT, tags=["todos"])
 
 
 @router.get("/issues/{number}/todos", **documented("Look at an issue's todo list", 404))

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import (
     AGENT_PATTERN,
@@ -20,7 +21,7 @@ from kaged.serve.http.routes.subsystems import Tools
 
 MAX_TOOL_CHARS = 200
 
-router = APIRouter(prefix=API_PREFIX, tags=["tools"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["tools"])
 
 
 class ToolCallIn(RequestBody):

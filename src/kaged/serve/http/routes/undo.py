@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId, Who
 from kaged.serve.http.routes.subsystems import Undo
@@ -15,7 +16,7 @@ from kaged.serve.http.routes.subsystems import Undo
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100
 
-router = APIRouter(prefix=IN_PROJECT, tags=["undo"])
+router = APIRouter(route_class=LateRoute, prefix=IN_PROJECT, tags=["undo"])
 
 
 class StepFileOut(ApiModel):

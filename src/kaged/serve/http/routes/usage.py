@@ -8,12 +8,13 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from kaged.serve.http.documented import documented
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.audit import Since, Until, parse_moment
 from kaged.serve.http.routes.dependencies import API_PREFIX, PROJECT_ID, Page, Services, Who
 from kaged.store.usage_rows import UsageBy, UsageFilter, UsageRows
 
-router = APIRouter(prefix=API_PREFIX, tags=["usage"])
+router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["usage"])
 
 
 class UsageSumOut(ApiModel):

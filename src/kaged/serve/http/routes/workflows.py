@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 
 from kaged.config.workflows import Invoker
 from kaged.serve.http.documented import errors
+from kaged.serve.http.late_route import LateRoute
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
 from kaged.serve.http.routes.work import InProject, page_of, uploads_of
 from kaged.serve.http.work_models import RunIn, RunOut, RunsOut, RunStartedOut, WorkflowsOut
@@ -15,6 +16,7 @@ from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.workflows import run_json
 
 router = APIRouter(
+    route_class=LateRoute,
     prefix=IN_PROJECT,
     tags=["workflows"],
     responses=errors(400, 404, 409),
