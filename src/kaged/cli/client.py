@@ -58,7 +58,7 @@ class DaemonClient:
             self._http: UnixHttp | RemoteHttp = UnixHttp(socket, **limits)
         else:
             # A general client, which only commands for daemons elsewhere load.
-            from kaged.cli.remote import RemoteHttp  # noqa: PLC0415 - see above
+            from kaged.cli.remote import RemoteHttp
 
             self._http = RemoteHttp(remote, **limits)
 
