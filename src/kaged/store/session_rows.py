@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
@@ -141,8 +142,8 @@ class SessionRows(RowRepository):
             some = listed[first : first + _IDS_AT_ONCE]
             wanted = select(_C.id).where(_C.id.in_(some), visible_sessions(actor, action))
 
-            def work(conn: Connection, wanted: Select[tuple[str]] = wanted) -> list[str]:
-                return list(conn.execute(wanted).scalars())
+            def work(conn: Connection, wanted: Select[Any] = wanted) -> list[str]:
+                return [str(id_) for id_ in conn.execute(wanted).scalars()]
 
             found.update(await self._database.read(work))
         return frozenset(found)

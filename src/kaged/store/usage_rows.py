@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     Select,
     and_,
     column,
@@ -71,7 +73,8 @@ class UsageRows(RowRepository):
         """
         summed = _summed(by, [*_conditions(wanted), own_usage(actor)])
         rows = summed.subquery()
-        first = rows.c.name.desc() if by is UsageBy.DAY else _tokens(rows.c).desc()
+        most = rows.c.input_tokens + rows.c.output_tokens
+        first = rows.c.name.desc() if by is UsageBy.DAY else most.desc()
         page = select(rows).order_by(first, rows.c.name).limit(limit).offset(offset)
 
         def work(conn: Connection) -> tuple[list[UsageSum], int]:
@@ -103,10 +106,12 @@ def own_usage(actor: Actor) -> ColumnElement[bool]:
     )
 
 
-def _summed(by: UsageBy, where: Sequence[ColumnElement[bool]]) -> Select[tuple[object, ...]]:
+def _summed(
+    by: UsageBy, where: Sequence[ColumnElement[bool]]
+) -> Select[Any, int, int, int, int, Any, int]:
     source = agent_runs.select().where(*where).subquery("run")
     of: ColumnElement[object]
-    tables: list[object] = [source]
+    tables: list[FromClause] = [source]
     match by:
         case UsageBy.PERSON:
             of = source.c.operator_id
@@ -139,11 +144,6 @@ def _summed(by: UsageBy, where: Sequence[ColumnElement[bool]]) -> Select[tuple[o
 
 def _sum(usage: ColumnElement[str], name: str) -> ColumnElement[int]:
     return func.coalesce(func.sum(func.json_extract(usage, f"$.{name}")), 0).label(name)
-
-
-def _tokens(columns: object) -> ColumnElement[int]:
-    found: ColumnElement[int] = columns.input_tokens + columns.output_tokens  # type: ignore[attr-defined]  # labels above
-    return found
 
 
 def _conditions(wanted: UsageFilter) -> list[ColumnElement[bool]]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Clock, Ids, KagedError, iso_utc
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, iso_utc
 from kaged.config.token_file import TOKEN_BYTES, digest_secret
 from kaged.kernel.identity import (
     OWN_PROVIDER,
@@ -130,12 +130,12 @@ class ServiceAccounts:
             now_ms + lifetime_s * 1000,
         )
         await self._rows.add(made)
-        data = {
+        data: JsonObject = {
             "name": name,
             "roles": [*made.roles],
             "teams": [*made.teams],
-            "projects": made.projects and [*made.projects],
-            "operations": made.operations and [*made.operations],
+            "projects": _json(made.projects),
+            "operations": _json(made.operations),
             "expires_at": iso_utc(made.expires_at_ms),
         }
         await self._record("service_account.created", data, who)
@@ -161,8 +161,8 @@ class ServiceAccounts:
             await self._record("service_account.revoked", {"name": name}, who)
         return revoked
 
-    async def _record(self, event: str, data: dict[str, object], who: Actor) -> None:
-        made = AuditEvent(event, data, request_id=who.request_id, caller=who.label)  # type: ignore[arg-type]  # JSON throughout
+    async def _record(self, event: str, data: JsonObject, who: Actor) -> None:
+        made = AuditEvent(event, data, request_id=who.request_id, caller=who.label)
         await self._audit.record(made, durable=True)
 
 
@@ -177,3 +177,7 @@ def _grant(account: ServiceAccountRecord) -> PersonGrant:
         projects=None if projects is None else frozenset(projects),
         operations=None if operations is None else frozenset(operations),
     )
+
+
+def _json(names: Sequence[str] | None) -> JsonValue:
+    return None if names is None else [*names]
