@@ -79,7 +79,7 @@ def test_the_reference_page_lists_no_command_that_does_not_exist() -> None:
     for line in page.splitlines():
         if line.startswith("| `kaged ") and "--" not in line.split("`")[1]:
             words = line.split("`")[1].split()
-            name = " ".join(word for word in words if word.islower() and word.isalpha())
+            name = " ".join(word for word in words if re.fullmatch(r"[a-z]+(-[a-z]+)*", word))
             assert name in COMMANDS, line
 
 
