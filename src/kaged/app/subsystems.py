@@ -327,7 +327,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             people_row(state.settings.daemon, await store.projects.names()),
             mcp.row(),
             skills.row(),
-            *accounts.checks(),
+            *await accounts.checks(),
         ]
 
     await sessions.service.recover()
@@ -362,7 +362,12 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             len(projects),
             limits=describe_limits(spawner.backend),
             opening=projects.opening(),
-            more_warnings=[*pipeline.warnings(), *mcp.warnings(), *_restricted(projects)],
+            more_warnings=[
+                *pipeline.warnings(),
+                *mcp.warnings(),
+                *accounts.warnings(),
+                *_restricted(projects),
+            ],
         ),
         doctor=doctor,
         plugins=plugins,

@@ -211,6 +211,16 @@ class AuthRevokeCall:
     credentials: CredentialHandle
 
 
+@dataclass(frozen=True, slots=True)
+class AuthCheckCall:
+    """Does this account still work?"""
+
+    capability_id: str
+    account_ref: str
+    context: CapabilityCallContext
+    credentials: CredentialHandle
+
+
 class InvokeCall(NamedTuple):
     """One operation, after every gate has passed and the input has matched its schema.
 
@@ -287,6 +297,24 @@ class RevokingProvider(Protocol):
 
     async def auth_revoke(self, call: AuthRevokeCall) -> bool:
         """End the link upstream; False when it cannot."""
+        ...
+
+
+@runtime_checkable
+class CheckingProvider(Protocol):
+    """A provider that can test an account without doing anything with it."""
+
+    async def auth_check(self, call: AuthCheckCall) -> bool:
+        """Use an account for nothing; False when there is no way to. Raises as `invoke`."""
+        ...
+
+
+@runtime_checkable
+class ReachingProvider(Protocol):
+    """A provider that can test whether its service answers at all."""
+
+    async def reach(self) -> None:
+        """Ask the service for anything, without an account. Raises CapabilityError."""
         ...
 
 

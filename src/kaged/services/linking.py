@@ -11,15 +11,17 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.admission import CallerAdmission, fault_of
-from kaged.services.authflow import AuthFlows, Flow, flow_json
+from kaged.services.authflow import AuthFlows
 from kaged.services.callback import read_completion
 from kaged.services.caller import ServiceCaller
+from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityAuthPending, CapabilityCallContext
 from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
     CapabilityError,
     CapabilityNotFound,
 )
+from kaged.services.flow import Flow, flow_json
 from kaged.services.params import (
     capability_param,
     flag_param,
@@ -52,11 +54,13 @@ class AccountLinking:
         registry: CapabilityRegistry,
         accounts: Accounts,
         flows: AuthFlows,
+        health: ConnectionHealth,
     ) -> None:
         self._admission = admission
         self._registry = registry
         self._accounts = accounts
         self._flows = flows
+        self._health = health
 
     async def list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return what the caller may use here and now."""
@@ -78,7 +82,7 @@ class AccountLinking:
             hint = name_param(given, "account_hint")
             record.gate = "provider"
             flow = await self._flows.begin(caller, capability, hint)
-            record.note_flow(flow.flow_id)
+            record.note_flow(flow.row.flow_id)
             return flow_json(flow)
 
     async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
@@ -88,10 +92,10 @@ class AccountLinking:
         hint = name_param(params, "account_hint")
         found = await self._flows.pending(caller, wanted.text if wanted else None, hint)
         shown: list[JsonValue] = []
-        for row in found:
-            capability = self._registry.get(row.capability_id)
+        for flow in found:
+            capability = self._registry.get(flow.row.capability_id)
             if capability is not None and self._admission.is_available(caller, capability):
-                shown.append(flow_json(row))
+                shown.append(flow_json(flow))
         return {"flows": shown}
 
     async def auth_complete(self, token: JsonValue, params: JsonObject) -> JsonObject:
@@ -136,6 +140,7 @@ class AccountLinking:
             if isinstance(found, CapabilityAuthPending):
                 return {"status": "pending", "retry_after_seconds": found.retry_after_s}
             record.note("account_ref", found.account_ref)
+            await self._health.ended(found)
             return {"ok": True, "account_ref": found.account_ref}
 
     async def auth_cancel(self, token: JsonValue, params: JsonObject) -> JsonObject:
@@ -158,6 +163,7 @@ class AccountLinking:
             record.note("account_ref", account.account_ref)
             record.gate = "provider"
             told = await self._flows.revoke(caller.context, capability, account)
+            await self._health.ended(account)
             return {"ok": True, "account_ref": account.account_ref, "provider_revoked": told}
 
     async def revoke_any(self, user_id: str, capability_id: str, account_ref: str) -> bool | None:
@@ -166,7 +172,9 @@ class AccountLinking:
             if account.account_ref == account_ref:
                 capability = self._registry.get(capability_id)
                 context = CapabilityCallContext(user_id)
-                return await self._flows.revoke(context, capability, account)
+                told = await self._flows.revoke(context, capability, account)
+                await self._health.ended(account)
+                return told
         return None
 
     # ---- own
@@ -192,6 +200,7 @@ class AccountLinking:
         record.gate = "provider"
         account = await self._flows.complete(caller, capability, flow, completion)
         record.note("account_ref", account.account_ref)
+        await self._health.ended(account)
         return account
 
     async def _gates_of(
@@ -250,7 +259,9 @@ class AccountLinking:
             "available": available,
             "requires_auth": capability.requires_auth,
             "authenticated": bool(accounts),
-            "linked_accounts": [account_json(one) for one in accounts],
+            "linked_accounts": [
+                account_json(one, locked=self._flows.is_locked(one)) for one in accounts
+            ],
             "operations": [*sorted(capability.operations)],
         }
         if detailed:

@@ -41,7 +41,7 @@ class Api:
                 length = int(self.headers.get("content-length") or 0)
                 body = self.rfile.read(length).decode()
                 token = self.headers.get("authorization", "").removeprefix("Bearer ")
-                user = None if token in refused else oauth.whose(token)
+                user = None if not token or token in refused else oauth.whose(token)
                 good = user is not None
                 said: dict[str, Any] = {"message": "no"}
                 if user is not None:

@@ -242,6 +242,7 @@ def test_neither_http_nor_a_tool_offers_what_the_channel_does(desk: Desk) -> Non
         "GET /api/v1/services/providers",
         "POST /api/v1/services/providers/{namespace}/refresh",
         "GET /api/v1/services/accounts",
+        "POST /api/v1/services/accounts/check",
         "POST /api/v1/services/accounts/revoke",
         "GET /api/v1/services/approvals",
         "POST /api/v1/services/approvals/{plan_id}",

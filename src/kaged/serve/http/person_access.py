@@ -99,6 +99,7 @@ PERSON_ROUTES: Final = (
     PersonRoute("POST", "/api/v1/plugins/{name}/call/{method}", "as themselves"),
     PersonRoute("GET", "/api/v1/services/providers", "what accounts can be linked"),
     PersonRoute("GET", "/api/v1/services/accounts", "own accounts"),
+    PersonRoute("POST", "/api/v1/services/accounts/check", "own accounts"),
     PersonRoute("POST", "/api/v1/services/accounts/revoke", "own accounts"),
     PersonRoute("GET", "/api/v1/services/approvals", "what waits for their consent"),
     PersonRoute("POST", "/api/v1/services/approvals/{plan_id}", "what waits for their consent"),

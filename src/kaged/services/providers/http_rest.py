@@ -15,7 +15,7 @@ from kaged.services.errors import (
     CapabilityError,
     CapabilityInvalidInput,
     CapabilityRateLimited,
-    auth_required,
+    account_refused,
 )
 from kaged.services.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
 from kaged.services.providers.linking import LinkedProvider
@@ -146,7 +146,18 @@ class HttpRest(LinkedProvider):
         url = self._settings.api.base_url + self._settings.check_path
         answer = await self._ask("GET", url, password, [], None, None)
         if answer.status >= 400:
-            raise auth_required("The service does not accept this token.")
+            raise account_refused("The service does not accept this token.")
+
+    async def _check(self, held: JsonObject) -> bool:
+        if self._settings.check_path is None:
+            return False
+        token = str(held.get("access_token" if self._oauth is not None else "password"))
+        url = self._settings.api.base_url + self._settings.check_path
+        _output(await self._ask("GET", url, token, [], None, None))
+        return True
+
+    async def _reach(self) -> None:
+        await self._ask("GET", self._settings.api.base_url, "", [], None, None)
 
     async def _ask(
         self,
@@ -221,7 +232,7 @@ def _data(body: bytes) -> JsonValue:
 def _output(answer: HttpAnswer) -> JsonObject:
     status = answer.status
     if status == 401:
-        raise auth_required("the service no longer accepts the linked account")
+        raise account_refused("the service no longer accepts the linked account")
     if status == 403:
         raise CapabilityError(
             f"the service does not allow this{_said(_data(answer.body))}",

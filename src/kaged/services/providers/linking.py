@@ -96,6 +96,28 @@ class LinkedProvider(ABC):
         held = await call.credentials.get()
         return held is not None and await self._oauth.revoke(held)
 
+    async def auth_check(self, call: contract.AuthCheckCall) -> bool:
+        """Renew what can be renewed and use it, to see whether both still work."""
+        held = await self._credential(call.credentials)
+        renewed = self._oauth is not None and isinstance(held.get("refresh_token"), str)
+        if self._oauth is not None and renewed:
+            held = await self._oauth.renewed(call.credentials, held)
+        return await self._check(held) or renewed
+
+    async def reach(self) -> None:
+        """Ask the service, and the authorization server if there is one, for anything."""
+        await self._reach()
+        if self._oauth is not None:
+            await self._oauth.reach()
+
+    @abstractmethod
+    async def _check(self, held: JsonObject) -> bool:
+        """Use a credential for nothing; False when there is no way to. Raises CapabilityError."""
+
+    @abstractmethod
+    async def _reach(self) -> None:
+        """Ask the service for anything without an account. Raises CapabilityError."""
+
     @abstractmethod
     async def _try_login(self, user: str, password: str) -> None:
         """Log in at the service. Raises CapabilityError when that does not work."""

@@ -23,6 +23,7 @@ from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
+    account_refused,
     auth_required,
 )
 from kaged.services.http_exchange import HttpExchange
@@ -193,6 +194,10 @@ class OAuthClient:
         status, _ = await self._post(self.settings.revocation_url, token=str(token))
         return status == 200
 
+    async def reach(self) -> None:
+        """Ask the server for anything. Raises CapabilityBackendUnavailable without an answer."""
+        await self._ask("GET", self.settings.token_url)
+
     # -- own -------------------------------------------------------------------------------------
 
     async def _begin_device(self, device_url: str) -> CapabilityAuthBeginResult:
@@ -222,7 +227,7 @@ class OAuthClient:
             self.settings.token_url, grant_type="refresh_token", refresh_token=refresh_token
         )
         if status in {400, 401}:
-            raise auth_required("the account's access was withdrawn; link it again")
+            raise account_refused("the account's access was withdrawn; link it again")
         if status != 200:
             raise CapabilityBackendUnavailable("the authorization server failed")
         # A server that does not rotate leaves the refresh token out.

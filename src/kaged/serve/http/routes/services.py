@@ -55,12 +55,34 @@ class LinkedAccountOut(ApiModel):
     account_name: str | None
     account_email: str | None
     created_at: str
+    status: Annotated[
+        Literal["active", "expired", "revoked", "unreachable", "locked"],
+        Field(
+            description="Whether the account works. `expired` and `revoked`: link it again. "
+            "`unreachable`: its service does not answer. `locked`: the key of the vault is gone."
+        ),
+    ]
+    status_reason: Annotated[str | None, Field(description="What the last failed call said.")]
+    status_since: Annotated[str | None, Field(description="When the status changed last.")]
 
 
 class LinkedAccountsOut(ApiModel):
     """A page of linked accounts."""
 
     accounts: list[LinkedAccountOut]
+    next_offset: int | None
+
+
+class CheckedAccountOut(LinkedAccountOut):
+    """One linked account after it was tested."""
+
+    checked: Annotated[bool, Field(description="False where its provider cannot test accounts.")]
+
+
+class CheckedAccountsOut(ApiModel):
+    """A page of linked accounts that were tested."""
+
+    accounts: list[CheckedAccountOut]
     next_offset: int | None
 
 
@@ -146,6 +168,20 @@ async def list_accounts(
     found = await service.accounts(user_id, limit, offset, who)
     after = offset + limit if len(found) == limit else None
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
+
+
+@router.post("/accounts/check", **documented("Test linked accounts at their services", 503))
+async def check_accounts(
+    service: Accounts,
+    who: Who,
+    user_id: Annotated[str | None, Query(max_length=MAX_USER_CHARS)] = None,
+    limit: Annotated[int, Query(ge=1, le=50)] = 20,
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+) -> CheckedAccountsOut:
+    """Test accounts, a page at a time, and return their status; people test their own."""
+    found = await service.check(user_id, limit, offset, who)
+    after = offset + limit if len(found) == limit else None
+    return CheckedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
 
 
 @router.post("/accounts/revoke", **documented("Take an account back", 404, 503))
