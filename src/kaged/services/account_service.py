@@ -15,6 +15,7 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import Actor
+from kaged.services.account_links import AccountLinks
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.asking import ask_provider
 from kaged.services.authflow import AuthFlows
@@ -53,6 +54,7 @@ class AccountService:
         self.manager = manager
         self.rpc = CapabilityRpc(manager, self._provider_asked)
         self.tokens = tokens
+        self.links = AccountLinks(manager.linking, flows, accounts, tokens, audit)
         self._accounts = accounts
         self._health = health
         self._consents = consents

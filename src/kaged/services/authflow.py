@@ -157,6 +157,7 @@ class AuthFlows:
             # A challenge in the URL says that the code alone is worth nothing.
             uses_pkce=found.uses_pkce or "code_challenge" in url,
             redirect_uri=found.redirect_uri,
+            fields=flow_checks.checked_fields(found.fields),
         )
         sealed = self._vault.seal(flow_binding(row), hidden_of(flow))
         return replace(flow, row=replace(row, sealed=sealed))
@@ -273,6 +274,48 @@ class AuthFlows:
                 staged,
             )
             found = await ask_provider(entry, entry.provider.auth_complete(call), known)
+            return await self._link(caller, capability, flow, found, staged, known)
+        except CapabilityError as error:
+            await self.failed(flow_id, error)
+            raise
+        finally:
+            self._claimed.discard(flow_id)
+
+    async def submit(
+        self,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        flow: Flow,
+        values: dict[str, str],
+    ) -> AccountRow:
+        """Link the account that a person's own entries lead to; the flow is used up.
+
+        Raises:
+            CapabilityInvalidInput: these are not the fields that the flow asks for.
+            CapabilityError: the provider does not accept them.
+        """
+        entry = capability.provider
+        provider = entry.provider
+        if not flow.fields or not isinstance(provider, contract.SubmittingProvider):
+            raise CapabilityInvalidInput("this flow has no fields to fill in")
+        if set(values) != {one.name for one in flow.fields}:
+            raise CapabilityInvalidInput("these are not the fields of this flow")
+        flow_id = flow.row.flow_id
+        self._claim(flow_id)
+        try:
+            known = CallSecrets(entry.rules.secrets)
+            typed = [values[one.name] for one in flow.fields if one.secret]
+            known.learn(*flow.secrets, *typed)
+            staged = StagedCredential(known)
+            call = contract.AuthSubmitCall(
+                capability.text,
+                flow.row.account_hint,
+                flow.flow_state,
+                values,
+                caller.context,
+                staged,
+            )
+            found = await ask_provider(entry, provider.auth_submit(call), known)
             return await self._link(caller, capability, flow, found, staged, known)
         except CapabilityError as error:
             await self.failed(flow_id, error)

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from kaged.base import Clock, JsonObject, iso_utc
+from kaged.base import Clock, JsonObject, JsonValue, iso_utc
+from kaged.services.contract import AuthField
 from kaged.services.known_secrets import secret_texts
 from kaged.store.service_rows import FlowRow
 
@@ -31,6 +32,7 @@ class Flow:
     expected_state: str | None = field(repr=False)
     uses_pkce: bool
     redirect_uri: str | None
+    fields: tuple[AuthField, ...] = ()
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -77,7 +79,9 @@ def hidden_of(flow: Flow) -> bytes:
 
 def flow_of(row: FlowRow, hidden: bytes) -> Flow:
     """Return a stored flow from its row and what was encrypted in it."""
-    return Flow(row, **msgspec.json.decode(hidden))
+    known = msgspec.json.decode(hidden)
+    asked = tuple(AuthField(**one) for one in known.pop("fields"))
+    return Flow(row, **known, fields=asked)
 
 
 def flow_binding(row: FlowRow) -> tuple[str, ...]:
@@ -88,6 +92,15 @@ def flow_binding(row: FlowRow) -> tuple[str, ...]:
 def new_flow_id() -> str:
     """Make the handle of a flow: 128 bits of the system's own generator."""
     return f"caf_{secrets.token_hex(16)}"
+
+
+def asked_json(flow: Flow) -> JsonObject:
+    """Describe a flow to the person who completes it: all keys, and the fields to fill in."""
+    asked: list[JsonValue] = [
+        {"name": one.name, "label": one.label, "secret": one.secret} for one in flow.fields
+    ]
+    absent: JsonObject = {"user_code": None, "poll_interval_seconds": None}
+    return {**absent, **flow_json(flow), "fields": asked}
 
 
 def flow_json(flow: Flow) -> JsonObject:

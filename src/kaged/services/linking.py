@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
@@ -21,7 +21,7 @@ from kaged.services.errors import (
     CapabilityError,
     CapabilityNotFound,
 )
-from kaged.services.flow import Flow, flow_json
+from kaged.services.flow import Flow, asked_json, flow_json
 from kaged.services.params import (
     capability_param,
     flag_param,
@@ -43,6 +43,10 @@ _EVENTS: Final = {
     "auth.cancel": "capability_auth_cancel",
     "auth.revoke": "capability_auth_revoke",
 }
+
+
+CallerProof: TypeAlias = "JsonValue | ServiceCaller"
+"""What a caller shows: a token, or, inside the host, that it was verified already."""
 
 
 class AccountLinking:
@@ -74,8 +78,10 @@ class AccountLinking:
                 rows.append(await self._row(caller, capability, available, detailed=detailed))
         return {"capabilities": rows}
 
-    async def auth_begin(self, token: JsonValue, params: JsonObject) -> JsonObject:
-        """Start linking an account."""
+    async def auth_begin(
+        self, token: CallerProof, params: JsonObject, *, with_fields: bool = False
+    ) -> JsonObject:
+        """Start linking an account; `with_fields` only for a person who may fill them in."""
         async with self._recorded("auth.begin", token, params) as (record, caller, given):
             wanted = capability_param(given)
             capability = await self._admission.pass_gates(record, caller, wanted)
@@ -83,7 +89,7 @@ class AccountLinking:
             record.gate = "provider"
             flow = await self._flows.begin(caller, capability, hint)
             record.note_flow(flow.row.flow_id)
-            return flow_json(flow)
+            return asked_json(flow) if with_fields else flow_json(flow)
 
     async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return the caller's pending flows, where the caller may still use what they lead to."""
@@ -98,11 +104,24 @@ class AccountLinking:
                 shown.append(flow_json(flow))
         return {"flows": shown}
 
-    async def auth_complete(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_complete(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """Finish linking an account with what the person brought back."""
         async with self._recorded("auth.complete", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
             account = await self._complete(record, caller, flow, given)
+            return {"ok": True, "account_ref": account.account_ref}
+
+    async def auth_submit(
+        self, caller: ServiceCaller, params: JsonObject, values: dict[str, str]
+    ) -> JsonObject:
+        """Finish linking an account with what a person typed in; no method of sandboxes."""
+        async with self._recorded("auth.complete", caller, params) as (record, known, given):
+            flow = await self._named_flow(record, known, given)
+            capability = await self._gates_of(record, known, flow)
+            record.gate = "provider"
+            account = await self._flows.submit(known, capability, flow, values)
+            record.note("account_ref", account.account_ref)
+            await self._health.ended(account)
             return {"ok": True, "account_ref": account.account_ref}
 
     async def auth_complete_callback(self, token: JsonValue, params: JsonObject) -> JsonObject:
@@ -130,7 +149,7 @@ class AccountLinking:
                 "account_hint": flow.row.account_hint,
             }
 
-    async def auth_poll(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_poll(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """Ask whether a device flow has been agreed to."""
         async with self._recorded("auth.poll", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
@@ -143,7 +162,7 @@ class AccountLinking:
             await self._health.ended(found)
             return {"ok": True, "account_ref": found.account_ref}
 
-    async def auth_cancel(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_cancel(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """End one of the caller's flows; it can be begun anew. Also where its provider is gone."""
         async with self._recorded("auth.cancel", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
@@ -220,7 +239,7 @@ class AccountLinking:
 
     @asynccontextmanager
     async def _recorded(
-        self, method: str, token: JsonValue, params: JsonObject
+        self, method: str, token: CallerProof, params: JsonObject
     ) -> AsyncGenerator[tuple[Record, ServiceCaller, JsonObject]]:
         """Let a caller in and write the record of what happens within the context."""
         caller, params = self._admission.admit(f"capability.{method}", token, params)
