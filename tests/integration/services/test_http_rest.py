@@ -26,7 +26,8 @@ from kaged.services.errors import (
 )
 from kaged.services.providers.http_rest import HttpRest, RestSettings
 from kaged.services.providers.linkpage import LinkPage
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings
 from kaged.services.providers.rest_auth import RestAuth, RestCredentials
 from kaged.services.providers.rest_description import load_description
 from raising import raises_code

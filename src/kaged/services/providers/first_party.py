@@ -22,7 +22,8 @@ from kaged.services.contract import CapabilityProvider
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings, ShortText
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings, ShortText
 from kaged.services.providers.rest_description import require_base_url
 from kaged.services.tls import require_ca_file
 
