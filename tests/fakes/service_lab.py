@@ -17,6 +17,7 @@ from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.confirmation import Consents
+from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import (
     AuthBeginCall,
     AuthCompleteCall,
@@ -38,8 +39,8 @@ from kaged.services.rpc import CapabilityRpc
 from kaged.services.sanitize import harden
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
-from kaged.services.vault import Vault
-from kaged.services.vault_key import FileRing, open_ring
+from kaged.services.vault_key import FileRing
+from kaged.services.vault_opening import open_vault
 from kaged.store import Store, sqlite_url
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
@@ -168,9 +169,12 @@ class ServiceLab:
         self.vault_rows = VaultRows(self.store)
         self.rows = ServiceRows(self.store)
         self.call_rows = ServiceCallRows(self.store)
-        exists = bool(await self.vault_rows.keys())
-        ring, place = open_ring((FileRing(self.root / "vault.key"),), vault_exists=exists)
-        self.vault = Vault(self.vault_rows, ring, place, clock)
+        self.vault = await open_vault(
+            self.vault_rows,
+            (FileRing(self.root / "vault.key"),),
+            FileRing(self.root / "vault.replacement.key"),
+            clock,
+        )
         self.tokens = ContextTokens(KEY, clock)
         self.registry = CapabilityRegistry(clock, self._registry_event)
         self.accounts = Accounts(self.rows, clock)
@@ -189,13 +193,15 @@ class ServiceLab:
         admission = CallerAdmission(
             self.tokens, self.registry, self.skills, self.trail, require_skill=require_skill
         )
-        linking = AccountLinking(admission, self.registry, self.accounts, self.flows)
+        self.health = ConnectionHealth(self.accounts, self.flows, self.inbox, self.audit)
+        linking = AccountLinking(admission, self.registry, self.accounts, self.flows, self.health)
         self.manager = CapabilityManager(
             ManagerParts(
                 admission,
                 self.registry,
                 linking,
                 self.accounts,
+                self.health,
                 self.vault,
                 self.calls,
                 self.consents,

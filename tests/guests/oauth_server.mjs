@@ -33,6 +33,7 @@ server.listen(0, "127.0.0.1", () => {
     features: {
       deviceFlow: { enabled: true },
       introspection: { enabled: true },
+      registration: { enabled: true },
       revocation: { enabled: true },
     },
     pkce: { required: () => true },

@@ -31,6 +31,7 @@ from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.configured import provider_rules, rate_rules, signing_key
 from kaged.services.confirmation import Consents, MutationPlan
+from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider
 from kaged.services.idempotency import MutatingCalls
 from kaged.services.limits import KeptLimits, RateLimits
@@ -43,7 +44,8 @@ from kaged.services.registry import CapabilityRegistry
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
-from kaged.services.vault_key import open_ring, ring_stores
+from kaged.services.vault_key import FileRing, ring_stores
+from kaged.services.vault_opening import open_vault
 from kaged.store import Store
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
@@ -86,7 +88,7 @@ async def build_services(
     a person may call by now.
 
     Raises:
-        KagedError: the key of the vault or the signing secret cannot be used.
+        KagedError: the signing secret cannot be used.
     """
     config = settings.daemon.value
     section = config.capabilities
@@ -117,13 +119,15 @@ async def build_services(
         require_skill=section.require_skill,
         operations_of=operations_of,
     )
-    linking = AccountLinking(admission, registry, accounts, flows)
+    health = ConnectionHealth(accounts, flows, inbox, audit)
+    linking = AccountLinking(admission, registry, accounts, flows, health)
     manager = CapabilityManager(
         ManagerParts(
             admission,
             registry,
             linking,
             accounts,
+            health,
             memory.vault,
             calls,
             consents,
@@ -137,7 +141,7 @@ async def build_services(
     lost = await calls.settle()
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
-    services = AccountService(manager, tokens, accounts, consents, flows, audit)
+    services = AccountService(manager, tokens, accounts, health, consents, flows, audit)
     everybody = asyncio.Semaphore(section.max_bridges)
 
     def bridge(one: Provider) -> CapabilityProvider:
@@ -180,11 +184,9 @@ async def _open_memory(
     store: Store,
     clock: Clock,
 ) -> _Memory:
-    vault_rows = VaultRows(store)
-    exists = not await vault_rows.is_empty()
     stores = ring_stores(section.vault_key, settings.vault_key, environ)
-    ring, ring_store = await asyncio.to_thread(lambda: open_ring(stores, vault_exists=exists))
-    vault = Vault(vault_rows, ring, ring_store, clock)
+    replacement = FileRing(settings.vault_replacement_key)
+    vault = await open_vault(VaultRows(store), stores, replacement, clock)
     return _Memory(ServiceRows(store), ServiceCallRows(store), vault)
 
 

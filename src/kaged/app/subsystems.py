@@ -328,7 +328,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             mcp.row(),
             skills.row(),
             await core.services.sign_in.check(),
-            *accounts.checks(),
+            *await accounts.checks(),
         ]
 
     await sessions.service.recover()
@@ -363,7 +363,12 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             len(projects),
             limits=describe_limits(spawner.backend),
             opening=projects.opening(),
-            more_warnings=[*pipeline.warnings(), *mcp.warnings(), *_restricted(projects)],
+            more_warnings=[
+                *pipeline.warnings(),
+                *mcp.warnings(),
+                *accounts.warnings(),
+                *_restricted(projects),
+            ],
         ),
         doctor=doctor,
         plugins=plugins,

@@ -112,6 +112,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     with gates.passing("vault", "The key of people's accounts, readable only by you.") as gate:
         # It is read when the services start, long after the first request.
         require_private(settings.vault_key, "vault_key_invalid")
+        require_private(settings.vault_replacement_key, "vault_key_invalid")
         gate.found = str(settings.vault_key)
 
     # What lets people in.

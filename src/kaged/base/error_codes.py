@@ -356,6 +356,7 @@ _SERVICES: _Rows = {
     "capability_not_found": (404, "The id is well formed and no provider offers it."),
     "capability_outcome_unknown": (409, "An earlier call may have taken effect; check first."),
     "capability_rate_limited": (429, "Too many calls or flows; see `retry_after_seconds`."),
+    "capability_vault_locked": (503, "The key of the vault is missing or does not fit."),
     "operator_only": (403, "The caller came through a front end and is not the operator."),
     "service_account_exists": (409, "The name of a service account is or was somebody's."),
     "service_account_not_found": (404, "There is no service account of this name."),

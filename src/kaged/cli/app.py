@@ -28,7 +28,7 @@ _GROUPS: Final = (
 """Groups of commands."""
 
 _ELSEWHERE: Final = {
-    "account": ("account", "accounts"),
+    "account": ("account_link", "accounts"),
     "capability": ("account", "capabilities"),
     "completion": ("man", "completions"),
     "logout": ("login", "logouts"),

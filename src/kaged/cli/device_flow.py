@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kaged.base import Clock, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.cli.logins import Login
 from kaged.cli.remote import ask_json, login_of
 from kaged.config.oidc import parse_secure_url

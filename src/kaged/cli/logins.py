@@ -7,10 +7,11 @@ import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Final
 
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.base.private_file import require_private
 from kaged.config.locations import Locations, ensure_private_dir
 

@@ -46,6 +46,11 @@ class Settings:
         return self.places.data_dir / "vault.key"
 
     @property
+    def vault_replacement_key(self) -> Path:
+        """Where the key is kept that accounts are linked with while that of the vault is gone."""
+        return self.places.data_dir / "vault.replacement.key"
+
+    @property
     def home_lock(self) -> Path:
         """The lock of the data; `places.lock` is the one of the socket."""
         return self.places.data_dir / "daemon.lock"

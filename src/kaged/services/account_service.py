@@ -15,16 +15,23 @@ from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import Actor
+from kaged.services.account_links import AccountLinks
 from kaged.services.accounts import Accounts, account_json
+from kaged.services.asking import ask_provider
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.confirmation import Consents, plan_json
-from kaged.services.contract import CapabilityProvider
+from kaged.services.connection_health import ConnectionHealth
+from kaged.services.contract import CapabilityProvider, ReachingProvider
 from kaged.services.errors import CapabilityError
 from kaged.services.manager import CapabilityManager
 from kaged.services.registry import CapabilityRegistry, ProviderEntry, ProviderRules
 from kaged.services.rpc import CapabilityRpc
+from kaged.services.secret_search import CallSecrets
+from kaged.services.vault_key import PUT_BACK
+from kaged.store.service_rows import AccountRow
 
+CHECKS_AT_ONCE: Final = 4
 ASKING_S: Final = 20.0
 """How long a call waits for its provider when the daemon has only just started."""
 
@@ -39,6 +46,7 @@ class AccountService:
         manager: CapabilityManager,
         tokens: ContextTokens,
         accounts: Accounts,
+        health: ConnectionHealth,
         consents: Consents,
         flows: AuthFlows,
         audit: AuditLog,
@@ -46,7 +54,9 @@ class AccountService:
         self.manager = manager
         self.rpc = CapabilityRpc(manager, self._provider_asked)
         self.tokens = tokens
+        self.links = AccountLinks(manager.linking, flows, accounts, tokens, audit)
         self._accounts = accounts
+        self._health = health
         self._consents = consents
         self._flows = flows
         self._audit = audit
@@ -97,14 +107,46 @@ class AccountService:
             one.available for one in self.manager.registry.providers()
         )
 
-    def checks(self) -> list[CheckRow]:
-        """Return doctor's rows: the state of providers, and which bridges run without a cage."""
-        rows = [_provider_row(entry) for entry in self.manager.registry.providers()]
+    async def checks(self) -> list[CheckRow]:
+        """Return doctor's rows: the vault, the accounts, and whether each provider works.
+
+        The services behind providers inside the daemon are asked for something, all at once.
+        """
+        asked = [_provider_row(entry) for entry in self.manager.registry.providers()]
+        rows = [self._vault_row(), await self._accounts_row(), *await asyncio.gather(*asked)]
         fix = "Correct its section in config.toml."
         return rows + [
             _row(said["provider"], CheckStatus.FAIL, str(said["problem"]), fix)
             for said in self._problems
         ]
+
+    async def _accounts_row(self) -> CheckRow:
+        what = "The accounts that people have linked."
+        counts = await self._accounts.count_status()
+        bad = ", ".join(f"{counts[one]} {one}" for one in sorted(counts) if one != "active")
+        if not bad:
+            cause = f"{counts.get('active', 0)} active"
+            return CheckRow("services.accounts", CheckStatus.OK, what, cause)
+        fix = "`kaged account list` shows them; `kaged account link` links one again."
+        return CheckRow("services.accounts", CheckStatus.WARN, what, f"{bad}.", fix)
+
+    def warnings(self) -> Sequence[str]:
+        """Return what a person who asks for the daemon's state must know about accounts."""
+        found = self._flows.vault_problem()
+        if found is None:
+            return []
+        problem, locked = found
+        said = f"the key of the vault cannot be used: {problem.message}"
+        return [f"{said}; accounts that need it: {locked}. {problem.fix or PUT_BACK}"]
+
+    def _vault_row(self) -> CheckRow:
+        what = "The key that people's credentials are encrypted with."
+        found = self._flows.vault_problem()
+        if found is None:
+            return CheckRow("services.vault", CheckStatus.OK, what, "It fits.")
+        problem, locked = found
+        cause = f"{problem.message}; accounts that need it: {locked}."
+        return CheckRow("services.vault", CheckStatus.FAIL, what, cause, problem.fix or PUT_BACK)
 
     # ---- for the operator
 
@@ -157,10 +199,39 @@ class AccountService:
         """
         user_id = _person(who) or user_id
         found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
-        return [
-            {"user_id": one.user_id, "capability": one.capability_id, **account_json(one)}
-            for one in found
-        ]
+        return [self._shown(one) for one in found]
+
+    def _shown(self, account: AccountRow) -> JsonObject:
+        locked = self._flows.is_locked(account)
+        return {
+            "user_id": account.user_id,
+            "capability": account.capability_id,
+            **account_json(account, locked=locked),
+        }
+
+    async def check(
+        self, user_id: str | None, limit: int, offset: int, who: Actor
+    ) -> Sequence[JsonObject]:
+        """Test a page of linked accounts at their services; returns them with what came of it.
+
+        `checked` is false where the provider has no way to test an account.
+        """
+        self._audit.require_writable()
+        user_id = _person(who) or user_id
+        found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
+        turns = asyncio.Semaphore(CHECKS_AT_ONCE)
+
+        async def checked(account: AccountRow) -> JsonObject | None:
+            async with turns:
+                capability = self.manager.registry.get(account.capability_id)
+                done = await self._health.check(account, capability)
+            now = await self._accounts.get(
+                account.user_id, account.capability_id, account.account_ref
+            )
+            return None if now is None else {**self._shown(now), "checked": done}
+
+        shown = await asyncio.gather(*(checked(one) for one in found))
+        return [one for one in shown if one is not None]
 
     async def revoke(
         self, user_id: str, capability: str, account_ref: str, who: Actor
@@ -259,7 +330,7 @@ class PlannedProvider:
         )
 
 
-def _provider_row(entry: ProviderEntry) -> CheckRow:
+async def _provider_row(entry: ProviderEntry) -> CheckRow:
     if not entry.available:
         fix = "Run its command by hand; `kaged bridge check` shows what is wrong with it."
         cause = f"It is not available: {entry.reason}."
@@ -267,7 +338,17 @@ def _provider_row(entry: ProviderEntry) -> CheckRow:
     if entry.kind == "bridge" and entry.caged is False:
         fix = f"Give [capabilities.providers.{entry.name}] a cage."
         return _row(entry.name, CheckStatus.WARN, f"It {UNCAGED.words}.", fix)
-    return _row(entry.name, CheckStatus.OK, "It works.")
+    provider = entry.provider
+    if not isinstance(provider, ReachingProvider):
+        return _row(entry.name, CheckStatus.OK, "It works.")
+    try:
+        await ask_provider(entry, provider.reach(), CallSecrets(entry.rules.secrets))
+    except CapabilityError as error:
+        fix = f"Correct [capabilities.providers.{entry.name}], or see to the service."
+        return _row(
+            entry.name, CheckStatus.FAIL, f"Its service does not answer: {error.message}.", fix
+        )
+    return _row(entry.name, CheckStatus.OK, "Its service answers.")
 
 
 def _row(provider: JsonValue, status: CheckStatus, cause: str, fix: str = "") -> CheckRow:

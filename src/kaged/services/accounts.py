@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import StrEnum
 from typing import Final
 
 from kaged.base import Clock, JsonObject, iso_utc
@@ -11,6 +12,21 @@ from kaged.store.service_rows import AccountRow, ServiceRows
 
 CACHE_LIMIT: Final = 10_000
 SHOWN_REFS: Final = 20
+REASON_CHARS: Final = 300
+
+
+class ConnectionStatus(StrEnum):
+    """How the connection to a linked account is."""
+
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    """Its access has ended and cannot be renewed."""
+    REVOKED = "revoked"
+    """The service no longer accepts it: the password was changed, the access withdrawn."""
+    UNREACHABLE = "unreachable"
+    """The service, or the way to it, does not work."""
+    LOCKED = "locked"
+    """The key of the vault is gone. Never stored: the key may come back."""
 
 
 class Accounts:
@@ -86,16 +102,37 @@ class Accounts:
         self._cache.pop((user_id, capability_id), None)
         return gone
 
+    async def set_status(self, account: AccountRow, status: ConnectionStatus, reason: str) -> bool:
+        """Note how an account is doing; False when it is not linked any more."""
+        self._cache.pop((account.user_id, account.capability_id), None)
+        said = reason[:REASON_CHARS] or None
+        kept = await self._rows.set_status(account, status.value, said, self._clock.now_ms())
+        self._cache.pop((account.user_id, account.capability_id), None)
+        return kept
+
+    async def get(self, user_id: str, capability_id: str, account_ref: str) -> AccountRow | None:
+        """Return one account as it is now."""
+        found = await self.of(user_id, capability_id)
+        return next((one for one in found if one.account_ref == account_ref), None)
+
+    async def count_status(self) -> dict[str, int]:
+        """Return how many accounts have each status."""
+        return await self._rows.count_status()
+
     async def page(self, *, user_id: str | None, limit: int, offset: int) -> tuple[AccountRow, ...]:
         """Return a page of everybody's accounts, for the operator."""
         return await self._rows.all_accounts(user_id=user_id, limit=limit, offset=offset)
 
 
-def account_json(account: AccountRow) -> JsonObject:
-    """Describe a linked account to its user."""
+def account_json(account: AccountRow, *, locked: bool) -> JsonObject:
+    """Describe a linked account to its user; `locked` when its credential does not open."""
+    changed = account.status_at_ms
     return {
         "account_ref": account.account_ref,
         "account_name": account.account_name,
         "account_email": account.account_email,
         "created_at": iso_utc(account.created_at_ms),
+        "status": (ConnectionStatus.LOCKED if locked else ConnectionStatus(account.status)).value,
+        "status_reason": None if locked else account.status_reason,
+        "status_since": None if locked or changed is None else iso_utc(changed),
     }

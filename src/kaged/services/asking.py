@@ -46,6 +46,7 @@ async def ask_provider(entry: ProviderEntry, call: Awaitable[T], secrets: CallSe
         raise OutcomeLost(f"{entry.name} did not answer in time") from None
     except CapabilityError as error:
         said = scrubbed_error(error, secrets)
+        said.refused = error.refused
         for name, value in error.noted.items():
             said.noted[name] = secrets.scrub(value) if isinstance(value, str) else value
         raise said from None

@@ -7,15 +7,11 @@ of the host. What only the host may know of it lies encrypted beside it.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from dataclasses import field
+from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
-import msgspec
-
-from kaged.base import Clock, JsonObject, iso_utc
-from kaged.base.lazy_dataclass import dataclass
+from kaged.base import Clock, JsonObject, KagedError
 from kaged.services import contract, flow_checks, flow_pages
 from kaged.services.accounts import Accounts
 from kaged.services.asking import ask_provider
@@ -29,12 +25,13 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     CapabilityInvalidOutput,
     CapabilityRateLimited,
+    VaultLocked,
 )
-from kaged.services.known_secrets import secret_texts
+from kaged.services.flow import Flow, FlowEnds, flow_binding, flow_of, hidden_of, new_flow_id
 from kaged.services.limits import RateLimits
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.secret_search import CallSecrets
-from kaged.services.vault import CredentialScope, StagedCredential, Vault
+from kaged.services.vault import CredentialScope, StagedCredential, Vault, scope_of
 from kaged.store.service_rows import AccountRow, FlowRow, ServiceRows
 
 DEFAULT_TTL_S: Final = 1800  # SC-AMB-08
@@ -49,23 +46,6 @@ POLLS_REMEMBERED: Final = 1000
 # The same words for a flow that never was, has ended, or is somebody else's (SC-AUTH-05).
 _INVALID: Final = "the auth flow is unknown or has ended; begin a new one"
 _ENDS: Final = (CapabilityAuthFlowDenied, CapabilityAuthFlowExpired, CapabilityInvalidOutput)
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A pending flow with its secrets opened."""
-
-    row: FlowRow
-    flow_state: JsonObject = field(repr=False)
-    expected_state: str | None = field(repr=False)
-    uses_pkce: bool
-    redirect_uri: str | None
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """The texts that no message may repeat."""
-        state = () if self.expected_state is None else (self.expected_state,)
-        return (*secret_texts(self.flow_state), *state)
 
 
 class AuthFlows:
@@ -88,6 +68,7 @@ class AuthFlows:
         self._clock = clock
         self._ttl_s = max(MIN_TTL_S, min(ttl_s, MAX_TTL_S))
         self._claimed: set[str] = set()
+        self._ends = FlowEnds(clock)
         # When a flow may be asked about again, in ms, and how many seconds lie between questions.
         self._polls: dict[str, tuple[int, int]] = {}
         self._begins: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -96,7 +77,7 @@ class AuthFlows:
 
     async def begin(
         self, caller: ServiceCaller, capability: RegisteredCapability, hint: str | None
-    ) -> FlowRow:
+    ) -> Flow:
         """Start a flow, or return the pending one for the same user, capability and hint.
 
         Raises:
@@ -107,13 +88,15 @@ class AuthFlows:
         if lock is None:
             lock = self._begins[caller.user_id] = asyncio.Lock()
         async with lock:  # per user: two begins at the same moment share one flow
-            pending = await self._rows.pending_flows(caller.user_id)
+            pending = await self._pending_rows(caller.user_id)
             for row in pending:
                 if (row.capability_id, row.account_hint) == (capability.text, hint):
-                    if await flow_pages.is_alive(capability, row, self._opened(row).flow_state):
-                        return row
-                    # Its page has ended, after wrong passwords for one: nobody could complete it.
-                    await self._rows.end_flow(row.flow_id)
+                    flow = self._opened_if(row)
+                    if flow is not None and await flow_pages.is_alive(capability, flow):
+                        return flow
+                    # Its page has ended, after wrong passwords for one, or its key is gone:
+                    # nobody could complete it.
+                    await self._end(row.flow_id)
                     pending = tuple(one for one in pending if one is not row)
                     break
             self._limits.require_begin(caller.user_id, capability.id.namespace)
@@ -123,10 +106,11 @@ class AuthFlows:
             entry = capability.provider
             known = CallSecrets(entry.rules.secrets)
             found = await ask_provider(entry, entry.provider.auth_begin(call), known)
-            row = self._checked_begin(caller, capability, hint, found, known)
-            if not await self._rows.add_flow(row, FLOWS_LIMIT):
+            flow = self._checked_begin(caller, capability, hint, found, known)
+            if not await self._rows.add_flow(flow.row, FLOWS_LIMIT):
                 raise _too_many()
-            return row
+            self._ends.note(flow.row)
+            return flow
 
     def _checked_begin(
         self,
@@ -135,7 +119,7 @@ class AuthFlows:
         hint: str | None,
         found: object,
         known: CallSecrets,
-    ) -> FlowRow:
+    ) -> Flow:
         if not isinstance(found, contract.CapabilityAuthBeginResult):
             raise CapabilityInvalidOutput("the provider began no flow")
         now = self._clock.now_ms()
@@ -152,45 +136,52 @@ class AuthFlows:
         known.learn(*flow_checks.hidden_texts(found.flow_state))
         if any(known.found_in_text(one or "") for one in (found.auth_url, found.user_code)):
             raise CapabilityInvalidOutput("the auth URL may hold no credentials")
-        flow_id = new_flow_id()
-        hidden: JsonObject = {
-            "flow_state": found.flow_state,
-            "expected_state": found.expected_callback_state,
-            # A challenge in the URL says that the code alone is worth nothing.
-            "uses_pkce": found.uses_pkce or "code_challenge" in url,
-            "redirect_uri": found.redirect_uri,
-        }
-        sealed = self._vault.seal(
-            _binding(flow_id, caller.user_id, capability.text), msgspec.json.encode(hidden)
-        )
-        return FlowRow(
-            flow_id,
+        row = FlowRow(
+            new_flow_id(),
             caller.user_id,
             capability.text,
             hint,
             found.flow_type,
-            found.auth_url,
-            found.user_code,
             found.poll_interval_s,
-            sealed,
+            b"",
             0,
             now,
             expires,
         )
+        flow = Flow(
+            row,
+            found.auth_url,
+            found.user_code,
+            found.flow_state,
+            found.expected_callback_state,
+            # A challenge in the URL says that the code alone is worth nothing.
+            uses_pkce=found.uses_pkce or "code_challenge" in url,
+            redirect_uri=found.redirect_uri,
+            fields=flow_checks.checked_fields(found.fields),
+        )
+        sealed = self._vault.seal(flow_binding(row), hidden_of(flow))
+        return replace(flow, row=replace(row, sealed=sealed))
 
     # ---- finding
 
     async def pending(
         self, caller: ServiceCaller, capability_id: str | None, hint: str | None
-    ) -> tuple[FlowRow, ...]:
+    ) -> tuple[Flow, ...]:
         """Return the caller's pending flows, the latest expiry first."""
-        found = await self._rows.pending_flows(caller.user_id)
-        return tuple(
-            row
-            for row in found
+        wanted = [
+            self._opened_if(row)
+            for row in await self._pending_rows(caller.user_id)
             if (capability_id is None or row.capability_id == capability_id)
             and (hint is None or row.account_hint == hint)
-        )
+        ]
+        return tuple(flow for flow in wanted if flow is not None)
+
+    async def _pending_rows(self, user_id: str) -> tuple[FlowRow, ...]:
+        found = await self._rows.pending_flows(user_id)
+        over = [row for row in found if self._ends.is_over(row)]
+        for row in over:
+            await self._end(row.flow_id)
+        return tuple(row for row in found if row not in over)
 
     async def find(self, caller: ServiceCaller, flow_id: str) -> Flow:
         """Return the caller's own flow.
@@ -201,9 +192,13 @@ class AuthFlows:
         row = await self._rows.flow(flow_id)
         if row is None or row.user_id != caller.user_id or row.flow_id in self._claimed:
             raise CapabilityAuthFlowInvalid(_INVALID)
-        if row.expires_at_ms <= self._clock.now_ms():
+        if self._ends.is_over(row):
+            await self._end(row.flow_id)
             raise CapabilityAuthFlowInvalid(_INVALID)
-        return self._opened(row)
+        flow = self._opened_if(row)
+        if flow is None:
+            raise CapabilityAuthFlowInvalid(_INVALID)
+        return flow
 
     async def find_for(
         self, caller: ServiceCaller, state: str | None, capability_id: str | None, hint: str | None
@@ -215,8 +210,8 @@ class AuthFlows:
             CapabilityError: `capability_auth_state_mismatch`; no pending flow expects this state.
             CapabilityError: `capability_auth_flow_ambiguous`; several flows would do.
         """
-        rows = await self.pending(caller, capability_id, hint)
-        flows = [self._opened(row) for row in rows if row.flow_id not in self._claimed]
+        pending = await self.pending(caller, capability_id, hint)
+        flows = [flow for flow in pending if flow.row.flow_id not in self._claimed]
         if not flows:
             raise CapabilityAuthFlowInvalid(_INVALID)
         if state is not None:
@@ -233,10 +228,16 @@ class AuthFlows:
             )
         return flows[0]
 
-    def _opened(self, row: FlowRow) -> Flow:
-        binding = _binding(row.flow_id, row.user_id, row.capability_id)
-        # What was hidden in `_checked_begin`, under the names it has here.
-        return Flow(row, **msgspec.json.decode(self._vault.unseal(binding, row.sealed)))
+    def _opened_if(self, row: FlowRow) -> Flow | None:
+        """Return a flow; None when the key that it was encrypted with is gone."""
+        try:
+            return flow_of(row, self._vault.unseal(flow_binding(row), row.sealed))
+        except VaultLocked:
+            return None
+
+    async def _end(self, flow_id: str) -> None:
+        self._ends.forget(flow_id)
+        await self._rows.end_flow(flow_id)
 
     # ---- completing
 
@@ -280,10 +281,52 @@ class AuthFlows:
         finally:
             self._claimed.discard(flow_id)
 
+    async def submit(
+        self,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        flow: Flow,
+        values: dict[str, str],
+    ) -> AccountRow:
+        """Link the account that a person's own entries lead to; the flow is used up.
+
+        Raises:
+            CapabilityInvalidInput: these are not the fields that the flow asks for.
+            CapabilityError: the provider does not accept them.
+        """
+        entry = capability.provider
+        provider = entry.provider
+        if not flow.fields or not isinstance(provider, contract.SubmittingProvider):
+            raise CapabilityInvalidInput("this flow has no fields to fill in")
+        if set(values) != {one.name for one in flow.fields}:
+            raise CapabilityInvalidInput("these are not the fields of this flow")
+        flow_id = flow.row.flow_id
+        self._claim(flow_id)
+        try:
+            known = CallSecrets(entry.rules.secrets)
+            typed = [values[one.name] for one in flow.fields if one.secret]
+            known.learn(*flow.secrets, *typed)
+            staged = StagedCredential(known)
+            call = contract.AuthSubmitCall(
+                capability.text,
+                flow.row.account_hint,
+                flow.flow_state,
+                values,
+                caller.context,
+                staged,
+            )
+            found = await ask_provider(entry, provider.auth_submit(call), known)
+            return await self._link(caller, capability, flow, found, staged, known)
+        except CapabilityError as error:
+            await self.failed(flow_id, error)
+            raise
+        finally:
+            self._claimed.discard(flow_id)
+
     async def failed(self, flow_id: str, error: CapabilityError) -> None:
         """Note that its own user failed to complete a flow; some failures end it at once."""
         if isinstance(error, _ENDS):
-            await self._rows.end_flow(flow_id)
+            await self._end(flow_id)
         else:
             await self._rows.fail_flow(flow_id, FAILURES_LIMIT)
 
@@ -321,7 +364,7 @@ class AuthFlows:
             account = await self._link(caller, capability, flow, found, staged, known)
         except CapabilityError as error:
             if isinstance(error, (*_ENDS, CapabilityAuthFlowInvalid)):
-                await self._rows.end_flow(flow_id)
+                await self._end(flow_id)
             raise
         finally:
             self._claimed.discard(flow_id)
@@ -332,21 +375,23 @@ class AuthFlows:
         """End a flow that its person has given up."""
         self._claim(flow.row.flow_id)
         try:
-            await self._rows.end_flow(flow.row.flow_id)
-            flow_pages.close_page(capability, flow.row, flow.flow_state)
+            await self._end(flow.row.flow_id)
+            flow_pages.close_page(capability, flow)
         finally:
             self._claimed.discard(flow.row.flow_id)
             self._polls.pop(flow.row.flow_id, None)
 
     async def resume(self, registry: CapabilityRegistry) -> None:
         """After a start: open the pages of pending flows again, and end those that are dead."""
-        now = self._clock.now_ms()
         for row in await self._rows.all_flows():
-            capability = registry.get(row.capability_id)
-            if capability is None or row.expires_at_ms <= now:
+            if self._ends.is_over(row):
+                await self._end(row.flow_id)
                 continue
-            if not await flow_pages.is_alive(capability, row, self._opened(row).flow_state):
-                await self._rows.end_flow(row.flow_id)
+            capability, flow = registry.get(row.capability_id), self._opened_if(row)
+            if capability is None or flow is None:  # both may come back
+                continue
+            if not await flow_pages.is_alive(capability, flow):
+                await self._end(row.flow_id)
 
     async def revoke(
         self,
@@ -355,7 +400,7 @@ class AuthFlows:
         account: AccountRow,
     ) -> bool:
         """Forget an account and its credential; returns whether the provider was told as well."""
-        scope = CredentialScope(account.user_id, account.capability_id, account.account_ref)
+        scope = scope_of(account)
         told = False
         provider = None if capability is None else capability.provider.provider
         try:
@@ -375,6 +420,35 @@ class AuthFlows:
             await self._accounts.unlink(*scope)
         return told
 
+    async def check(self, capability: RegisteredCapability | None, account: AccountRow) -> bool:
+        """Test an account at its service; False when that cannot be done.
+
+        Raises:
+            CapabilityError: it does not work, or its service does not.
+        """
+        provider = None if capability is None else capability.provider.provider
+        if capability is None or not isinstance(provider, contract.CheckingProvider):
+            return False
+        if self.is_locked(account):
+            return False
+        known = CallSecrets(capability.provider.rules.secrets)
+        call = contract.AuthCheckCall(
+            account.capability_id,
+            account.account_ref,
+            contract.CapabilityCallContext(account.user_id),
+            self._vault.handle(scope_of(account), known),
+        )
+        return await ask_provider(capability.provider, provider.auth_check(call), known)
+
+    def is_locked(self, account: AccountRow) -> bool:
+        """Return whether the key that an account was linked with is gone."""
+        return self._vault.is_locked(scope_of(account))
+
+    def vault_problem(self) -> tuple[KagedError, int] | None:
+        """Return what is wrong with the vault's key and how many accounts that locks, if so."""
+        problem = self._vault.problem
+        return None if problem is None else (problem, self._vault.locked_count)
+
     async def rotate_vault(self) -> tuple[int, int]:
         """Encrypt every credential and pending flow with a fresh key; return how many of each."""
         records = await self._vault.rotate()
@@ -386,7 +460,7 @@ class AuthFlows:
         """Seal every pending flow with the vault's current key; after its keys were changed."""
         count = 0
         for row in await self._rows.all_flows():
-            binding = _binding(row.flow_id, row.user_id, row.capability_id)
+            binding = flow_binding(row)
             sealed = self._vault.seal(binding, self._vault.unseal(binding, row.sealed))
             await self._rows.reseal_flow(row.flow_id, sealed)
             count += 1
@@ -426,32 +500,6 @@ class AuthFlows:
         if flow_id not in self._polls and len(self._polls) >= POLLS_REMEMBERED:
             self._polls.pop(next(iter(self._polls)))
         self._polls[flow_id] = (now_ms + interval_s * 1000, interval_s)
-
-
-def flow_json(row: FlowRow) -> JsonObject:
-    """Describe a flow to the sandbox: where to go, until when; nothing that completes it."""
-    shown: JsonObject = {
-        "flow_id": row.flow_id,
-        "capability": row.capability_id,
-        "account_hint": row.account_hint,
-        "auth_url": row.auth_url,
-        "expires_at": iso_utc(row.expires_at_ms),
-        "flow_type": row.flow_type,
-    }
-    if row.user_code is not None:
-        shown["user_code"] = row.user_code
-    if row.poll_interval_s is not None:
-        shown["poll_interval_seconds"] = row.poll_interval_s
-    return shown
-
-
-def new_flow_id() -> str:
-    """Make the handle of a flow: 128 bits of the system's own generator."""
-    return f"caf_{secrets.token_hex(16)}"
-
-
-def _binding(flow_id: str, user_id: str, capability_id: str) -> tuple[str, ...]:
-    return ("flow", flow_id, user_id, capability_id)
 
 
 def _too_many() -> CapabilityRateLimited:

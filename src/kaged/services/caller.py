@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
@@ -45,11 +45,15 @@ IDENTITY_PARAMS: Final = frozenset({"user_id", *_PROJECTED})
 
 @dataclass(frozen=True, slots=True)
 class ServiceCaller:
-    """A caller whose token was checked. `identity_fields` names what it claimed beside it."""
+    """A caller whose token was checked. `identity_fields` names what it claimed beside it.
+
+    `in_person`: a person asks themselves, not an agent for them, so no skill is needed.
+    """
 
     token: VerifiedToken
     context: CapabilityCallContext
     identity_fields: tuple[str, ...] = ()
+    in_person: bool = False
 
     @property
     def user_id(self) -> str:
@@ -137,7 +141,7 @@ def without_claims(caller: ServiceCaller, params: JsonObject) -> tuple[ServiceCa
             del clean[name]
         else:
             clean[name] = claim
-    return ServiceCaller(token, caller.context, claimed), clean
+    return replace(caller, identity_fields=claimed), clean
 
 
 def context_of(token: VerifiedToken) -> CapabilityCallContext:

@@ -125,13 +125,24 @@ class AuthBeginCall:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthField:
+    """Something that a person may type in to complete a flow; a secret one is never shown."""
+
+    name: str
+    label: str
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CapabilityAuthBeginResult:
     """Where the person goes to agree, and what the host keeps until they come back.
 
     `flow_state` never leaves the host and is stored encrypted: the PKCE verifier and the device
     code belong there. With `expected_callback_state` a callback must bring that state; a bare code
     without a state is then accepted only with `uses_pkce` (or the operator's
-    `allow_stateless_code`). A `redirect_uri` binds the scheme, host and path of callbacks.
+    `allow_stateless_code`). With `fields` a person may fill these in themselves instead of opening
+    the page (`SubmittingProvider`); no agent ever can. A `redirect_uri` binds the scheme, host and
+    path of callbacks.
     """
 
     auth_url: str
@@ -143,6 +154,7 @@ class CapabilityAuthBeginResult:
     expected_callback_state: str | None = field(default=None, repr=False)
     uses_pkce: bool = False
     redirect_uri: str | None = None
+    fields: tuple[AuthField, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +167,18 @@ class AuthCompleteCall:
     authorization_code: str = field(repr=False)
     raw_callback_url: str | None = field(repr=False)
     state: str | None = field(repr=False)
+    context: CapabilityCallContext
+    credentials: CredentialHandle
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSubmitCall:
+    """The person filled in the fields of a flow; exactly those, all of them texts."""
+
+    capability_id: str
+    account_hint: str | None
+    flow_state: JsonObject = field(repr=False)
+    values: dict[str, str] = field(repr=False)
     context: CapabilityCallContext
     credentials: CredentialHandle
 
@@ -205,6 +229,16 @@ class AuthResumeCall:
 @dataclass(frozen=True, slots=True)
 class AuthRevokeCall:
     """The person takes an account back; the host forgets it whatever the provider answers."""
+
+    capability_id: str
+    account_ref: str
+    context: CapabilityCallContext
+    credentials: CredentialHandle
+
+
+@dataclass(frozen=True, slots=True)
+class AuthCheckCall:
+    """Does this account still work?"""
 
     capability_id: str
     account_ref: str
@@ -270,6 +304,15 @@ class PollingProvider(Protocol):
 
 
 @runtime_checkable
+class SubmittingProvider(Protocol):
+    """A provider whose flows can be completed with fields that a person fills in."""
+
+    async def auth_submit(self, call: AuthSubmitCall) -> CapabilityAuthCompleteResult:
+        """Finish linking an account with what was typed in."""
+        ...
+
+
+@runtime_checkable
 class ResumingProvider(Protocol):
     """A provider with pages of its own, which can end before the host's flow does."""
 
@@ -288,6 +331,24 @@ class RevokingProvider(Protocol):
 
     async def auth_revoke(self, call: AuthRevokeCall) -> bool:
         """End the link upstream; False when it cannot."""
+        ...
+
+
+@runtime_checkable
+class CheckingProvider(Protocol):
+    """A provider that can test an account without doing anything with it."""
+
+    async def auth_check(self, call: AuthCheckCall) -> bool:
+        """Use an account for nothing; False when there is no way to. Raises as `invoke`."""
+        ...
+
+
+@runtime_checkable
+class ReachingProvider(Protocol):
+    """A provider that can test whether its service answers at all."""
+
+    async def reach(self) -> None:
+        """Ask the service for anything, without an account. Raises CapabilityError."""
         ...
 
 

@@ -23,6 +23,8 @@ class CapabilityError(KagedError, ValueError):
         super().__init__(message, code=code, fix=fix, **data)
         # For the audit record alone, such as a bridge's own words; never sent to a sandbox.
         self.noted: dict[str, JsonValue] = {}
+        # With `capability_auth_required`: the service was asked and said no.
+        self.refused = False
 
 
 class CapabilityInvalidInput(CapabilityError):
@@ -72,6 +74,18 @@ class OutcomeLost(CapabilityBackendUnavailable):
     """The provider was asked and never properly answered: what it did is not known."""
 
 
+class VaultLocked(CapabilityError):
+    """The key that a credential was encrypted with is gone; the rest of the daemon works."""
+
+    code = "capability_vault_locked"
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(
+            message or "the key of the vault is missing or another one, so this does not open",
+            fix="Put the key back from a backup and restart the daemon, or link the account again.",
+        )
+
+
 class CapabilityRateLimited(CapabilityError):
     """Too many calls, or too many pending flows; `retry_after_seconds` says when to come back."""
 
@@ -94,6 +108,13 @@ def auth_required(message: str) -> CapabilityError:
     return CapabilityError(message, code="capability_auth_required")
 
 
+def account_refused(message: str) -> CapabilityError:
+    """Return the error for an account that its service no longer accepts."""
+    error = auth_required(message)
+    error.refused = True
+    return error
+
+
 _CLASSES: Final = {
     kind.code: kind
     for kind in (
@@ -109,9 +130,14 @@ _CLASSES: Final = {
 }
 
 
+_OWN_CODES: Final = frozenset(
+    {CapabilityRateLimited.code, VaultLocked.code, "capability_auth_required"}
+)
+
+
 def is_own_code(code: str) -> bool:
     """Return whether a code is a word of ours, which tells nobody's secret."""
-    return code in _CLASSES or code in {CapabilityRateLimited.code, "capability_auth_required"}
+    return code in _CLASSES or code in _OWN_CODES
 
 
 def provider_error(code: str, message: str) -> CapabilityError:
@@ -121,4 +147,6 @@ def provider_error(code: str, message: str) -> CapabilityError:
     """
     if code == CapabilityRateLimited.code:
         return CapabilityRateLimited(message, retry_after_seconds=60)
+    if code == VaultLocked.code:
+        return VaultLocked(message)
     return _CLASSES.get(code, CapabilityError)(message, code=code)

@@ -7,6 +7,7 @@ from typing import Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from kaged.base import JsonObject
+from kaged.services import contract
 from kaged.services.contract import CapabilityAuthCompleteResult
 from kaged.services.errors import CapabilityInvalidOutput
 from kaged.services.sanitize import OutputRefused, harden
@@ -14,6 +15,7 @@ from kaged.services.secret_search import CallSecrets
 
 AUTH_URL_CHARS: Final = 4096
 NAME_CHARS: Final = 256
+FIELDS_LIMIT: Final = 16
 REF_CHARS: Final = 128
 
 _SECRET_QUERY: Final = frozenset(
@@ -97,3 +99,20 @@ def shown_name(value: object) -> str | None:
     if isinstance(value, str) and is_short(value, NAME_CHARS):
         return value.strip()
     return None
+
+
+def checked_fields(fields: object) -> tuple[contract.AuthField, ...]:
+    """Return the fields that a provider asks for; CapabilityInvalidOutput when they are none."""
+    good = isinstance(fields, tuple) and len(fields) <= FIELDS_LIMIT
+    asked: tuple[object, ...] = fields if good and isinstance(fields, tuple) else ()
+    for one in asked:
+        good = (
+            good
+            and isinstance(one, contract.AuthField)
+            and is_short(one.name, NAME_CHARS)
+            and is_short(one.label, NAME_CHARS)
+        )
+    named = [one for one in asked if isinstance(one, contract.AuthField)]
+    if not good or len({one.name for one in named}) != len(named):
+        raise CapabilityInvalidOutput("the provider asks for fields that cannot be shown")
+    return tuple(named)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import structlog
 
-from kaged.base import JsonObject, KagedError
+from kaged.base import KagedError
 from kaged.services.contract import AuthResumeCall, ResumingProvider
+from kaged.services.flow import Flow
 from kaged.services.registry import RegisteredCapability
-from kaged.store.service_rows import FlowRow
 
 _log = structlog.get_logger("kaged.services")
 
 
-async def is_alive(capability: RegisteredCapability, row: FlowRow, flow_state: JsonObject) -> bool:
+async def is_alive(capability: RegisteredCapability, flow: Flow) -> bool:
     """Return whether a pending flow can still be completed; a page that a restart shut is opened.
 
     Flows of bridges and authorization servers count as alive: their pages are not ours.
@@ -21,20 +21,18 @@ async def is_alive(capability: RegisteredCapability, row: FlowRow, flow_state: J
     if not isinstance(provider, ResumingProvider):
         return True
     try:
-        return await provider.auth_resume(_call(row, flow_state))
+        return await provider.auth_resume(_call(flow))
     except KagedError as error:
         _log.warning("flow.not_resumed", provider=capability.provider.name, error=error.code)
         return False
 
 
-def close_page(
-    capability: RegisteredCapability | None, row: FlowRow, flow_state: JsonObject
-) -> None:
+def close_page(capability: RegisteredCapability | None, flow: Flow) -> None:
     """Close the page of a flow that was given up, where it is one of ours."""
     provider = None if capability is None else capability.provider.provider
     if isinstance(provider, ResumingProvider):
-        provider.auth_cancel(_call(row, flow_state))
+        provider.auth_cancel(_call(flow))
 
 
-def _call(row: FlowRow, flow_state: JsonObject) -> AuthResumeCall:
-    return AuthResumeCall(row.auth_url, row.expires_at_ms, flow_state)
+def _call(flow: Flow) -> AuthResumeCall:
+    return AuthResumeCall(flow.auth_url, flow.row.expires_at_ms, flow.flow_state)

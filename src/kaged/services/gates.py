@@ -35,7 +35,7 @@ def decide_skill(
     """
     skill = caller.token.skill
     if skill is None:
-        if require_skill:
+        if require_skill and not caller.in_person:
             return _deny(SKILL_RULE, "only skills may use capabilities on this host")
         return _SKILL_PASSES
     policy = skills.policy_of(skill)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.admission import CallerAdmission, fault_of
-from kaged.services.authflow import AuthFlows, Flow, flow_json
+from kaged.services.authflow import AuthFlows
 from kaged.services.callback import read_completion
 from kaged.services.caller import ServiceCaller
+from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityAuthPending, CapabilityCallContext
 from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
     CapabilityError,
     CapabilityNotFound,
 )
+from kaged.services.flow import Flow, asked_json, flow_json
 from kaged.services.params import (
     capability_param,
     flag_param,
@@ -43,6 +45,10 @@ _EVENTS: Final = {
 }
 
 
+CallerProof: TypeAlias = "JsonValue | ServiceCaller"
+"""What a caller shows: a token, or, inside the host, that it was verified already."""
+
+
 class AccountLinking:
     """Answers `capability.list` and `capability.auth.*`."""
 
@@ -52,11 +58,13 @@ class AccountLinking:
         registry: CapabilityRegistry,
         accounts: Accounts,
         flows: AuthFlows,
+        health: ConnectionHealth,
     ) -> None:
         self._admission = admission
         self._registry = registry
         self._accounts = accounts
         self._flows = flows
+        self._health = health
 
     async def list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return what the caller may use here and now."""
@@ -70,16 +78,18 @@ class AccountLinking:
                 rows.append(await self._row(caller, capability, available, detailed=detailed))
         return {"capabilities": rows}
 
-    async def auth_begin(self, token: JsonValue, params: JsonObject) -> JsonObject:
-        """Start linking an account."""
+    async def auth_begin(
+        self, token: CallerProof, params: JsonObject, *, with_fields: bool = False
+    ) -> JsonObject:
+        """Start linking an account; `with_fields` only for a person who may fill them in."""
         async with self._recorded("auth.begin", token, params) as (record, caller, given):
             wanted = capability_param(given)
             capability = await self._admission.pass_gates(record, caller, wanted)
             hint = name_param(given, "account_hint")
             record.gate = "provider"
             flow = await self._flows.begin(caller, capability, hint)
-            record.note_flow(flow.flow_id)
-            return flow_json(flow)
+            record.note_flow(flow.row.flow_id)
+            return asked_json(flow) if with_fields else flow_json(flow)
 
     async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return the caller's pending flows, where the caller may still use what they lead to."""
@@ -88,17 +98,30 @@ class AccountLinking:
         hint = name_param(params, "account_hint")
         found = await self._flows.pending(caller, wanted.text if wanted else None, hint)
         shown: list[JsonValue] = []
-        for row in found:
-            capability = self._registry.get(row.capability_id)
+        for flow in found:
+            capability = self._registry.get(flow.row.capability_id)
             if capability is not None and self._admission.is_available(caller, capability):
-                shown.append(flow_json(row))
+                shown.append(flow_json(flow))
         return {"flows": shown}
 
-    async def auth_complete(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_complete(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """Finish linking an account with what the person brought back."""
         async with self._recorded("auth.complete", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
             account = await self._complete(record, caller, flow, given)
+            return {"ok": True, "account_ref": account.account_ref}
+
+    async def auth_submit(
+        self, caller: ServiceCaller, params: JsonObject, values: dict[str, str]
+    ) -> JsonObject:
+        """Finish linking an account with what a person typed in; no method of sandboxes."""
+        async with self._recorded("auth.complete", caller, params) as (record, known, given):
+            flow = await self._named_flow(record, known, given)
+            capability = await self._gates_of(record, known, flow)
+            record.gate = "provider"
+            account = await self._flows.submit(known, capability, flow, values)
+            record.note("account_ref", account.account_ref)
+            await self._health.ended(account)
             return {"ok": True, "account_ref": account.account_ref}
 
     async def auth_complete_callback(self, token: JsonValue, params: JsonObject) -> JsonObject:
@@ -126,7 +149,7 @@ class AccountLinking:
                 "account_hint": flow.row.account_hint,
             }
 
-    async def auth_poll(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_poll(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """Ask whether a device flow has been agreed to."""
         async with self._recorded("auth.poll", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
@@ -136,9 +159,10 @@ class AccountLinking:
             if isinstance(found, CapabilityAuthPending):
                 return {"status": "pending", "retry_after_seconds": found.retry_after_s}
             record.note("account_ref", found.account_ref)
+            await self._health.ended(found)
             return {"ok": True, "account_ref": found.account_ref}
 
-    async def auth_cancel(self, token: JsonValue, params: JsonObject) -> JsonObject:
+    async def auth_cancel(self, token: CallerProof, params: JsonObject) -> JsonObject:
         """End one of the caller's flows; it can be begun anew. Also where its provider is gone."""
         async with self._recorded("auth.cancel", token, params) as (record, caller, given):
             flow = await self._named_flow(record, caller, given)
@@ -158,6 +182,7 @@ class AccountLinking:
             record.note("account_ref", account.account_ref)
             record.gate = "provider"
             told = await self._flows.revoke(caller.context, capability, account)
+            await self._health.ended(account)
             return {"ok": True, "account_ref": account.account_ref, "provider_revoked": told}
 
     async def revoke_any(self, user_id: str, capability_id: str, account_ref: str) -> bool | None:
@@ -166,7 +191,9 @@ class AccountLinking:
             if account.account_ref == account_ref:
                 capability = self._registry.get(capability_id)
                 context = CapabilityCallContext(user_id)
-                return await self._flows.revoke(context, capability, account)
+                told = await self._flows.revoke(context, capability, account)
+                await self._health.ended(account)
+                return told
         return None
 
     # ---- own
@@ -192,6 +219,7 @@ class AccountLinking:
         record.gate = "provider"
         account = await self._flows.complete(caller, capability, flow, completion)
         record.note("account_ref", account.account_ref)
+        await self._health.ended(account)
         return account
 
     async def _gates_of(
@@ -211,7 +239,7 @@ class AccountLinking:
 
     @asynccontextmanager
     async def _recorded(
-        self, method: str, token: JsonValue, params: JsonObject
+        self, method: str, token: CallerProof, params: JsonObject
     ) -> AsyncGenerator[tuple[Record, ServiceCaller, JsonObject]]:
         """Let a caller in and write the record of what happens within the context."""
         caller, params = self._admission.admit(f"capability.{method}", token, params)
@@ -250,7 +278,9 @@ class AccountLinking:
             "available": available,
             "requires_auth": capability.requires_auth,
             "authenticated": bool(accounts),
-            "linked_accounts": [account_json(one) for one in accounts],
+            "linked_accounts": [
+                account_json(one, locked=self._flows.is_locked(one)) for one in accounts
+            ],
             "operations": [*sorted(capability.operations)],
         }
         if detailed:

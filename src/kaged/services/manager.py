@@ -21,6 +21,7 @@ from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.asking import ask_provider, scrubbed_error
 from kaged.services.caller import ServiceCaller
 from kaged.services.confirmation import Consents
+from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import InvokeCall
 from kaged.services.errors import (
     CapabilityError,
@@ -65,6 +66,7 @@ class ManagerParts:
     registry: CapabilityRegistry
     linking: AccountLinking
     accounts: Accounts
+    health: ConnectionHealth
     vault: Vault
     calls: MutatingCalls
     consents: Consents
@@ -289,8 +291,15 @@ class CapabilityManager:
             handle,
             BoundState(parts.rows, caller.user_id, capability.text, caller.context.chat_id, known),
         )
-        found = await ask_provider(entry, entry.provider.invoke(asked), known)
+        try:
+            found = await ask_provider(entry, entry.provider.invoke(asked), known)
+        except CapabilityError as error:
+            if call.account is not None:
+                await parts.health.failed(call.account, error)
+            raise
         call.record.gate = "output"
+        if call.account is not None:
+            await parts.health.worked(call.account)
         if scope is not None:  # renewed by another call meanwhile: neither may leave
             known.add(await parts.vault.known(scope))
         return found, known

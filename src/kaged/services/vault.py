@@ -19,17 +19,19 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from kaged.base import Clock, JsonObject
+from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import CredentialHandle
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
+    VaultLocked,
     auth_required,
 )
 from kaged.services.known_secrets import secret_texts
 from kaged.services.secret_search import NO_SECRETS, CallSecrets, SecretForms
 from kaged.services.vault_key import KEY_ID_CHARS, KeyRing, RingStore
+from kaged.store.service_rows import AccountRow
 from kaged.store.vault_rows import VaultRow, VaultRows
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ _NONCE_BYTES: Final = 12
 
 
 class VaultError(CapabilityBackendUnavailable):
-    """A record does not open: it was altered, moved, or sealed with a key that is gone."""
+    """A record does not open: it was altered or moved."""
 
     retryable: ClassVar[bool] = False
 
@@ -60,6 +62,11 @@ class CredentialScope(NamedTuple):
     account_ref: str
 
 
+def scope_of(account: AccountRow) -> CredentialScope:
+    """Return where the credential of an account is."""
+    return CredentialScope(account.user_id, account.capability_id, account.account_ref)
+
+
 @dataclass(frozen=True, slots=True)
 class _Cached:
     payload: bytes | None
@@ -67,11 +74,27 @@ class _Cached:
     expires_at_ms: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class VaultLock:
+    """Why the vault's own key is not in use, and the credentials that do not open without it."""
+
+    problem: KagedError
+    scopes: set[CredentialScope]
+
+
 class Vault:
     """Reads and writes credentials. Knows at any time which texts must not leave the host."""
 
-    def __init__(self, rows: VaultRows, ring: KeyRing, ring_store: RingStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        rows: VaultRows,
+        ring: KeyRing,
+        ring_store: RingStore,
+        clock: Clock,
+        lock: VaultLock | None = None,
+    ) -> None:
         self._rows = rows
+        self._lock = lock
         self._ring = ring
         self._ring_store = ring_store
         self._clock = clock
@@ -80,10 +103,25 @@ class Vault:
         self._cache: OrderedDict[CredentialScope, _Cached] = OrderedDict()
         self._locks: WeakValueDictionary[CredentialScope, asyncio.Lock] = WeakValueDictionary()
 
+    @property
+    def problem(self) -> KagedError | None:
+        """What is wrong with its key; None when nothing is."""
+        return None if self._lock is None else self._lock.problem
+
+    @property
+    def locked_count(self) -> int:
+        """How many credentials do not open because their key is gone."""
+        return 0 if self._lock is None else len(self._lock.scopes)
+
+    def is_locked(self, scope: CredentialScope) -> bool:
+        """Return whether a credential does not open because its key is gone."""
+        return self._lock is not None and scope in self._lock.scopes
+
     async def get(self, scope: CredentialScope) -> JsonObject | None:
         """Read a credential; None when there is none or it has expired.
 
         Raises:
+            VaultLocked: there is one and its key is gone.
             VaultError: there is one and it does not open.
         """
         cached = await self._load(scope)
@@ -107,6 +145,7 @@ class Vault:
         key_id = self._ring.current
         before = self._cache.get(scope)
         await self._rows.put(VaultRow(*scope, VERSION, key_id, sealed, now, now, expires))
+        self._unlock(scope)
         # A token that was renewed early works for a while yet.
         earlier = () if before is None else before.known.texts[:EARLIER_LIMIT]
         self._remember(scope, text, expires, earlier)
@@ -114,7 +153,9 @@ class Vault:
     async def delete(self, scope: CredentialScope) -> bool:
         """Forget a credential; returns whether there was one."""
         self._cache.pop(scope, None)
-        return await self._rows.delete(*scope)
+        gone = await self._rows.delete(*scope)
+        self._unlock(scope)
+        return gone
 
     def handle(self, scope: CredentialScope, secrets: CallSecrets) -> CredentialHandle:
         """Return a handle that gives a provider access to this credential and no other.
@@ -134,7 +175,12 @@ class Vault:
         """Seal every record anew with a fresh key and forget the old ones; returns how many.
 
         A crash in between leaves records of both keys and a ring with both.
+
+        Raises:
+            VaultLocked: the key of some of them is gone, or is not kept in its own place.
         """
+        if self._lock is not None:
+            raise VaultLocked
         wider = self._ring.with_new()
         await asyncio.to_thread(self._ring_store.save, wider)
         self._ring = wider
@@ -157,8 +203,14 @@ class Vault:
     # ---- sealing, also for what is kept elsewhere (the state of flows)
 
     def seal(self, binding: tuple[str, ...], payload: bytes) -> bytes:
-        """Encrypt bytes that only open again under the same binding."""
+        """Encrypt bytes that only open again under the same binding.
+
+        Raises:
+            VaultLocked: there is no key, and no place for a new one.
+        """
         key_id = self._ring.current
+        if not key_id:
+            raise VaultLocked
         nonce = os.urandom(_NONCE_BYTES)
         sealed = self._cipher(key_id).encrypt(nonce, payload, _aad(key_id, binding))
         return bytes([VERSION]) + key_id.encode("ascii") + nonce + sealed
@@ -167,19 +219,31 @@ class Vault:
         """Decrypt what `seal` made.
 
         Raises:
-            VaultError: altered, bound to something else, or the key is gone.
+            VaultLocked: the key is gone.
+            VaultError: altered, or bound to something else.
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see _cipher
 
         start = 1 + KEY_ID_CHARS
         key_id = sealed[1:start].decode("ascii", errors="replace")
-        if sealed[:1] != bytes([VERSION]) or key_id not in self._ring.keys:
-            raise VaultError("a stored credential cannot be opened with the keys of the vault")
+        if sealed[:1] != bytes([VERSION]):
+            raise VaultError("a stored credential is of another version and is refused")
+        if key_id not in self._ring.keys:
+            raise VaultLocked
         nonce, rest = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
         try:
             return self._cipher(key_id).decrypt(nonce, rest, _aad(key_id, binding))
         except (InvalidTag, ValueError):
             raise VaultError("a stored credential was altered or moved and is refused") from None
+
+    def opens(self, row: VaultRow) -> bool:
+        """Return whether a record opens with these keys."""
+        scope = CredentialScope(row.user_id, row.capability_id, row.account_ref)
+        try:
+            self.unseal(_binding(scope), row.sealed)
+        except (VaultError, VaultLocked):
+            return False
+        return True
 
     def _cipher(self, key_id: str) -> AESGCM:
         cipher = self._ciphers.get(key_id)
@@ -191,6 +255,10 @@ class Vault:
 
             cipher = self._ciphers[key_id] = AESGCM(self._ring.keys[key_id])
         return cipher
+
+    def _unlock(self, scope: CredentialScope) -> None:
+        if self._lock is not None:
+            self._lock.scopes.discard(scope)
 
     async def _load(self, scope: CredentialScope) -> _Cached:
         cached = self._cache.get(scope)

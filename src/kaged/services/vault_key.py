@@ -26,6 +26,9 @@ RING_LIMIT_BYTES: Final = 64 * 1024
 KEYS_LIMIT: Final = 64
 CREDENTIAL_NAME: Final = "kaged-vault-key"
 KEYRING_SERVICE: Final = "kaged"
+PUT_BACK: Final = (
+    "Put the key back from your backup and restart the daemon, or link the accounts again."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,14 @@ class KeyRing:
 
     current: str
     keys: Mapping[str, bytes] = field(repr=False)
+
+    def with_keys_of(self, other: KeyRing | None) -> KeyRing:
+        """Return a ring that opens what either ring opens; this one's key stays the current one."""
+        return self if other is None else KeyRing(self.current, {**other.keys, **self.keys})
+
+    def without(self, key_ids: frozenset[str]) -> KeyRing:
+        """Return a ring without some keys, none of them the current one."""
+        return KeyRing(self.current, {n: k for n, k in self.keys.items() if n not in key_ids})
 
     def with_new(self) -> KeyRing:
         """Return a ring with a fresh key in front."""
@@ -71,12 +82,12 @@ def parse_ring(text: str, place: str) -> KeyRing:
     except (ValueError, KeyError, TypeError, AttributeError):
         sound, lengths, ring = False, False, new_ring()
     if not (sound and lengths):
-        fix = "restore it from your backup; without it linked accounts must be linked again"
-        raise _invalid(f"{place} holds no key of the vault", fix, place=place)
+        raise key_invalid(f"{place} holds no key of the vault", PUT_BACK, place=place)
     return ring
 
 
-def _invalid(message: str, fix: str | None = None, **data: str) -> KagedError:
+def key_invalid(message: str, fix: str | None = None, **data: str) -> KagedError:
+    """Return the error for a key that cannot be used."""
     return KagedError(message, code="vault_key_invalid", fix=fix, **data)
 
 
@@ -95,12 +106,12 @@ class FileRing:
             return None
         except OSError as error:
             fix = "make it a plain file that belongs to the daemon's user"
-            raise _invalid(f"{self._path} cannot be opened: {error.strerror}", fix) from error
+            raise key_invalid(f"{self._path} cannot be opened: {error.strerror}", fix) from error
         try:
             facts = os.fstat(descriptor)
             # The start has looked at it already; what is judged here is what is read.
             if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
-                raise _invalid(
+                raise key_invalid(
                     f"{self._path} must be a plain file that only its owner can read",
                     f"chmod 600 {self._path}, and think about who could have read it",
                 )
@@ -113,6 +124,14 @@ class FileRing:
         """Write it anew in one step; a crash leaves the old ring or the new one."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self._path, ring.to_text().encode(), replace=True)
+
+    def is_there(self) -> bool:
+        """Return whether there is anything of this name, readable or not."""
+        return os.path.lexists(self._path)
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self._path.unlink(missing_ok=True)
 
 
 class SystemdRing:
@@ -129,12 +148,12 @@ class SystemdRing:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise _invalid(f"{self.place} cannot be read: {error}") from error
+            raise key_invalid(f"{self.place} cannot be read: {error}") from error
         return parse_ring(text[:RING_LIMIT_BYTES], self.place)
 
     def save(self, ring: KeyRing) -> None:
         """Refuse: systemd owns it."""
-        raise _invalid(
+        raise key_invalid(
             f"{self.place} cannot be changed by the daemon",
             "put a ring with a new current key in front of the old one there, then restart",
         )
@@ -157,7 +176,7 @@ class SessionRing:
             text = library.get_password(KEYRING_SERVICE, self._account)
         # Boundary: back ends of the library raise whatever their desktop does.
         except BaseException as error:  # noqa: BLE001 - see above
-            raise _invalid(f"{self.place} does not answer: {type(error).__name__}") from None
+            raise key_invalid(f"{self.place} does not answer: {type(error).__name__}") from None
         return None if text is None else parse_ring(text, self.place)
 
     def save(self, ring: KeyRing) -> None:
@@ -165,11 +184,11 @@ class SessionRing:
         library = _keyring_library()
         if library is None:
             fix = 'set [capabilities] vault_key = "file"'
-            raise _invalid("the keyring library is not installed", fix)
+            raise key_invalid("the keyring library is not installed", fix)
         try:
             library.set_password(KEYRING_SERVICE, self._account, ring.to_text())
         except BaseException as error:  # noqa: BLE001 - as in load
-            raise _invalid(f"{self.place} does not answer: {type(error).__name__}") from None
+            raise key_invalid(f"{self.place} does not answer: {type(error).__name__}") from None
 
 
 RingStore: TypeAlias = FileRing | SystemdRing | SessionRing
@@ -191,7 +210,7 @@ def _keyring_library() -> Any | None:
 def ring_stores(
     place: VaultKeyPlace, path: Path, environ: Mapping[str, str]
 ) -> tuple[RingStore, ...]:
-    """Return the places to look in, in order; a new ring goes to the last one."""
+    """Return the places to look in, in order; the first ring of all goes to the last one."""
     directory = environ.get("CREDENTIALS_DIRECTORY", "")
     match place:
         case VaultKeyPlace.FILE:
@@ -205,27 +224,3 @@ def ring_stores(
             return (*systemd, FileRing(path))
         case _:
             assert_never(place)
-
-
-def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[KeyRing, RingStore]:
-    """Return the ring and where it is kept; made on first use.
-
-    A ring is made only for an empty vault: a fresh key would hide that nothing opens any more.
-
-    Raises:
-        KagedError: `vault_key_invalid`; missing for a vault with records, unreadable, or readable
-            by others.
-    """
-    for store in stores:
-        found = store.load()
-        if found is not None:
-            return found, store
-    last = stores[-1]
-    if vault_exists:
-        raise _invalid(
-            f"accounts are linked but the key of the vault is missing ({last.place})",
-            "restore the key from your backup, or revoke the accounts and link them again",
-        )
-    ring = new_ring()
-    last.save(ring)
-    return ring, last

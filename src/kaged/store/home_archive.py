@@ -36,7 +36,7 @@ _TRIES: Final = 3
 _LEFT_OUT: Final = frozenset(
     {"run", "logs", "cache", "backups", "daemon.lock", "daemon.log", "daemon.log.1"}
 )
-_KEYS: Final = ("audit.key", "vault.key")
+_KEYS: Final = ("audit.key", "vault.key", "vault.replacement.key")
 
 
 @dataclass(frozen=True, slots=True)

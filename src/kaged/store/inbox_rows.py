@@ -49,6 +49,7 @@ class RequestKind(StrEnum):
     MCP_TOOLS = "mcp_tools"
     TRUST = "trust"
     SKILL_CONSENT = "skill_consent"
+    ACCOUNT_RELINK = "account_relink"
 
 
 class RequestState(StrEnum):

@@ -313,6 +313,9 @@ service_accounts = _table(
     Column("account_email", Text),
     Column("created_at_ms", BIG, nullable=False),
     Column("updated_at_ms", BIG, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("status_reason", Text),
+    Column("status_at_ms", BIG),
 )
 
 service_account_tokens = _table(
@@ -337,8 +340,6 @@ service_flows = _table(
     Column("capability_id", String(140), nullable=False),
     Column("account_hint", Text),
     Column("flow_type", String(32), nullable=False),
-    Column("auth_url", Text, nullable=False),
-    Column("user_code", Text),
     Column("poll_interval_s", Integer),
     Column("sealed", LargeBinary, nullable=False),  # what only the host may know, encrypted
     Column("failures", Integer, nullable=False),

@@ -32,6 +32,9 @@ class AccountRow:
     account_email: str | None
     created_at_ms: int
     updated_at_ms: int
+    status: str = "active"
+    status_reason: str | None = None
+    status_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,6 @@ class FlowRow:
     capability_id: str
     account_hint: str | None
     flow_type: str
-    auth_url: str = field(repr=False)
-    user_code: str | None = field(repr=False)
     poll_interval_s: int | None
     sealed: bytes = field(repr=False)
     failures: int
@@ -92,6 +93,30 @@ class ServiceRows(RowRepository):
             conn.execute(delete(service_flows).where(_F.flow_id == flow_id))
 
         await self._database.write(work)
+
+    async def set_status(
+        self, account: AccountRow, status: str, reason: str | None, at_ms: int
+    ) -> bool:
+        """Note how an account is doing; False when it is not linked any more."""
+        own = equal(
+            service_accounts,
+            {
+                "user_id": account.user_id,
+                "capability_id": account.capability_id,
+                "account_ref": account.account_ref,
+            },
+        )
+        values = {"status": status, "status_reason": reason, "status_at_ms": at_ms}
+        return await self._execute(update(service_accounts).where(own).values(**values)) > 0
+
+    async def count_status(self) -> dict[str, int]:
+        """Return how many accounts have each status."""
+        query = select(_A.status, func.count()).group_by(_A.status)
+
+        def work(conn: Connection) -> dict[str, int]:
+            return {row[0]: row[1] for row in conn.execute(query)}
+
+        return await self._database.read(work)
 
     async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
         """Remove an account and what was remembered of it; returns whether it was there."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from sqlalchemy import Connection, delete, select
 
 from kaged.base import JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import sign_ins

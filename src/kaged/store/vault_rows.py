@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import field
 from typing import Any
 
@@ -64,9 +64,27 @@ class VaultRows(RowRepository):
 
         return await self._database.write(work)
 
-    async def is_empty(self) -> bool:
-        """Return whether there is no row at all."""
-        return await self._scalar(select(_C.version).limit(1)) is None
+    async def samples(self, per_key: int) -> dict[str, tuple[VaultRow, ...]]:
+        """Return a few rows of each key that rows are encrypted with, by the id of the key."""
+
+        def work(conn: Connection) -> dict[str, tuple[VaultRow, ...]]:
+            key_ids = conn.execute(select(_C.key_id).distinct()).scalars().all()
+            return {
+                one: tuple(_VAULT.all(conn, _VAULT.select(_C.key_id == one).limit(per_key)))
+                for one in key_ids
+            }
+
+        return await self._database.read(work)
+
+    async def keys_sealed_with(self, key_ids: Collection[str]) -> tuple[tuple[str, str, str], ...]:
+        """Return the keys of the rows that are encrypted with one of these keys."""
+        columns = select(_C.user_id, _C.capability_id, _C.account_ref)
+        wanted = columns.where(_C.key_id.in_(key_ids))
+
+        def work(conn: Connection) -> tuple[tuple[str, str, str], ...]:
+            return tuple((a, b, c) for a, b, c in conn.execute(wanted))
+
+        return await self._database.read(work)
 
     async def keys(self) -> tuple[tuple[str, str, str], ...]:
         """Return the keys of all rows, without what they hold."""

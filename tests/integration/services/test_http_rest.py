@@ -24,9 +24,11 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     CapabilityRateLimited,
 )
-from kaged.services.providers.http_rest import HttpRest, RestAuth, RestSettings
+from kaged.services.providers.http_rest import HttpRest, RestSettings
 from kaged.services.providers.linkpage import LinkPage
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings
+from kaged.services.providers.rest_auth import RestAuth, RestCredentials
 from kaged.services.providers.rest_description import load_description
 from raising import raises_code
 
@@ -359,7 +361,7 @@ async def test_a_plain_token_is_linked_on_the_page(oauth: OAuthLab, tmp_path: Pa
         "tracker",
         "issues",
         load_description(tmp_path / "tracker.toml", base_url=oauth.url),
-        auth=RestAuth.TOKEN,
+        credentials=RestCredentials(RestAuth.TOKEN),
         check_path="/userinfo",
     )
     page = LinkPage(SystemClock())

@@ -25,7 +25,8 @@ from kaged.services.errors import (
 from kaged.services.providers.imap_email import EmailSettings, ImapEmail
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings
 from raising import raises_code
 from requirements import requirement
 

@@ -42,6 +42,7 @@ from raising import raises_code
 from requirements import requirement
 
 URL = "https://login.example/authorize"
+INVALID = "capability_auth_flow_invalid"
 
 
 def _begin_with(**fields: Any) -> Any:
@@ -130,6 +131,46 @@ async def test_a_flow_ends_when_it_says(lab: ServiceLab) -> None:
     for flow_id in (flow["flow_id"], "caf_" + "0" * 32):
         with pytest.raises(CapabilityAuthFlowInvalid):
             await lab.call("auth.complete", flow_id=flow_id, code="c")
+
+
+async def test_a_flow_that_is_over_stays_so_when_the_clock_is_set_back(lab: ServiceLab) -> None:
+    start = lab.clock.now_ms()
+    flow, other = await _begin(lab), await _begin(lab, "bob")
+    lab.clock.advance(1801)
+    lab.clock.set_wall(start + 60_000)
+    for user, one in (("alice", flow), ("bob", other)):
+        assert (await lab.call("auth.list", user))["flows"] == []
+        with raises_code(INVALID, CapabilityError):
+            await lab.call("auth.complete", user, flow_id=one["flow_id"], code="c")
+    # One that is pending lives as long as it would have, and not a day longer.
+    fresh = await _begin(lab)
+    assert fresh["flow_id"] != flow["flow_id"]
+    lab.clock.set_wall(lab.clock.now_ms() - 30_000)
+    assert (await lab.call("auth.list"))["flows"] == [fresh]
+    lab.clock.set_wall(lab.clock.now_ms() - 86_400_000)
+    with raises_code(INVALID, CapabilityError):
+        await lab.call("auth.complete", flow_id=fresh["flow_id"], code="c")
+
+
+async def test_the_address_and_the_code_of_a_flow_lie_encrypted(
+    lab: ServiceLab, tmp_path: Path
+) -> None:
+    lab.provider.on_begin = _begin_with(
+        auth_url="https://login.example/MARKER-ADDRESS", user_code="MARKER-CODE"
+    )
+    flow = await _begin(lab)
+    assert (flow["auth_url"], flow["user_code"]) == (
+        "https://login.example/MARKER-ADDRESS",
+        "MARKER-CODE",
+    )
+    await lab.close()
+    for path in tmp_path.iterdir():
+        assert not path.is_file() or b"MARKER" not in path.read_bytes(), path
+    again = await ServiceLab(tmp_path, lab.clock).open()
+    await again.register()
+    assert (await again.call("auth.list"))["flows"] == [flow]
+    await again.close()
+    await lab.open()
 
 
 @requirement("SC-AUTH-04")

@@ -20,7 +20,8 @@ from kaged.services.errors import CapabilityError
 from kaged.services.idempotency import Ticket
 from kaged.services.secret_search import CallSecrets
 from kaged.services.vault import CredentialScope, VaultError
-from kaged.services.vault_key import FileRing, SystemdRing, new_ring, open_ring, ring_stores
+from kaged.services.vault_key import FileRing, SystemdRing, new_ring, ring_stores
+from kaged.services.vault_opening import open_vault
 from kaged.store.service_call_rows import CallKey
 from kaged.store.service_rows import FlowRow, StateKey
 from raising import raises_code
@@ -192,27 +193,42 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         FileRing(link).load()
 
 
-def test_a_missing_key_is_made_only_for_an_empty_vault(tmp_path: Path) -> None:
-    stores = (FileRing(tmp_path / "vault.key"),)
-    with raises_code("vault_key_invalid"):
-        open_ring(stores, vault_exists=True)
-    ring, _ = open_ring(stores, vault_exists=False)
-    again, _ = open_ring(stores, vault_exists=True)
-    assert again.current == ring.current
+async def test_a_missing_key_is_made_only_for_an_empty_vault(
+    empty_lab: ServiceLab, tmp_path: Path
+) -> None:
+    rows, spare = empty_lab.vault_rows, FileRing(tmp_path / "spare.key")
+    store = FileRing(tmp_path / "other.key")
+    first = await open_vault(rows, (store,), spare, empty_lab.clock)
+    await first.put(ALICE, {"password": "w"})
+    again = await open_vault(rows, (store,), spare, empty_lab.clock)
+    assert await again.get(ALICE) == {"password": "w"}
+    ring = store.load()
+    assert ring is not None
     assert ring.keys[ring.current].hex() not in repr(ring)
+    store.remove()
+    locked = await open_vault(rows, (store,), spare, empty_lab.clock)
+    assert locked.is_locked(ALICE)
+    assert not store.is_there()
 
 
-def test_a_systemd_credential_comes_first_and_is_never_written(tmp_path: Path) -> None:
+async def test_a_systemd_credential_comes_first_and_is_never_written(
+    empty_lab: ServiceLab, tmp_path: Path
+) -> None:
     ring = new_ring()
-    (tmp_path / "kaged-vault-key").write_text(ring.to_text(), encoding="utf-8")
-    environ = {"CREDENTIALS_DIRECTORY": os.fspath(tmp_path)}
-    stores = ring_stores(VaultKeyPlace.AUTO, tmp_path / "vault.key", environ)
-    found, place = open_ring(stores, vault_exists=True)
-    assert found.current == ring.current
-    assert isinstance(place, SystemdRing)
+    folder = tmp_path / "credentials"
+    folder.mkdir()
+    (folder / "kaged-vault-key").write_text(ring.to_text(), encoding="utf-8")
+    environ = {"CREDENTIALS_DIRECTORY": os.fspath(folder)}
+    stores = ring_stores(VaultKeyPlace.AUTO, tmp_path / "auto.key", environ)
+    spare = FileRing(tmp_path / "spare.key")
+    vault = await open_vault(empty_lab.vault_rows, stores, spare, empty_lab.clock)
+    await vault.put(ALICE, {"password": "w"})
+    [row] = await empty_lab.vault_rows.samples(1)
+    assert row == ring.current
     with raises_code("vault_key_invalid"):
-        place.save(ring)
-    assert not (tmp_path / "vault.key").exists()
+        SystemdRing(folder).save(ring)
+    assert not (tmp_path / "auto.key").exists()
+    assert not spare.is_there()
 
 
 @requirement("SC-ISO-11")
@@ -240,9 +256,7 @@ async def test_parts_of_a_key_never_run_into_each_other(lab: ServiceLab, data: A
         ]
         assert all(isinstance(ticket, Ticket) for ticket in tickets)
         for number, (user, capability, ref) in enumerate((one, two)):
-            row = FlowRow(
-                f"caf_{number}", user, capability, ref, "x", "x", None, None, b"", 0, 0, END
-            )
+            row = FlowRow(f"caf_{number}", user, capability, ref, "x", None, b"", 0, 0, END)
             assert await lab.rows.add_flow(row, 10)
         for number, (user, capability, ref) in enumerate((one, two)):
             mine = [

@@ -53,6 +53,7 @@ def test_only_the_manager_reaches_credentials_and_providers() -> None:
                 "services/manager.py",
                 "services/authflow.py",
                 "services/vault.py",
+                "services/vault_opening.py",
             }
             assert allowed, (module, importer)
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -41,10 +41,14 @@ class Api:
                 length = int(self.headers.get("content-length") or 0)
                 body = self.rfile.read(length).decode()
                 token = self.headers.get("authorization", "").removeprefix("Bearer ")
-                user = None if token in refused else oauth.whose(token)
+                user = None if not token or token in refused else oauth.whose(token)
                 good = user is not None
                 said: dict[str, Any] = {"message": "no"}
-                if user is not None:
+                if self.path == "/.well-known/oauth-protected-resource":
+                    good = True
+                    here = f"http://{self.headers['host']}"
+                    said = {"resource": here, "authorization_servers": [oauth.url]}
+                elif user is not None:
                     seen.append((user, self.path, body))
                     said = {"user": user, "body": body}
                     if self.path == "/note":

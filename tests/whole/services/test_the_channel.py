@@ -148,7 +148,9 @@ def test_every_code_that_is_documented_comes_over_the_channel(desk: Desk) -> Non
     assert found == {condition: f"capability_{condition}" for condition in found}
     text = (REFERENCE / "service-capabilities.md").read_text(encoding="utf-8")
     table = text.partition("## Errors")[2].partition("## Limits")[0]
-    assert set(re.findall(r"`(capability_\w+)`", table)) == set(found.values())
+    documented = set(re.findall(r"`(capability_\w+)`", table))
+    # That of a daemon without its key is provoked in `test_lost_vault_key.py`.
+    assert documented - {"capability_vault_locked"} == set(found.values())
 
 
 @whole("SC-AMB-06", "SC-AMB-33")
@@ -242,7 +244,12 @@ def test_neither_http_nor_a_tool_offers_what_the_channel_does(desk: Desk) -> Non
         "GET /api/v1/services/providers",
         "POST /api/v1/services/providers/{namespace}/refresh",
         "GET /api/v1/services/accounts",
+        "POST /api/v1/services/accounts/check",
         "POST /api/v1/services/accounts/revoke",
+        "POST /api/v1/services/links",
+        "POST /api/v1/services/links/{flow_id}/complete",
+        "POST /api/v1/services/links/{flow_id}/poll",
+        "DELETE /api/v1/services/links/{flow_id}",
         "GET /api/v1/services/approvals",
         "POST /api/v1/services/approvals/{plan_id}",
         "POST /api/v1/services/vault/rotate",

@@ -115,7 +115,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             "compactor_dropped_always_keep",
             _TURNS,
         ),
-        **_each("capability_invoke_intent", _ACCOUNTS),
+        **_each("capability_invoke_intent capability_account_status", _ACCOUNTS),
         **_each("mcp.client_came mcp.client_left", _CLIENTS),
         "tool.called": _call("tool_name"),
         "tool.completed": _call("tool_name error_code"),

@@ -67,6 +67,11 @@ SERVICE_CAPABILITIES = Chapter(
             "user_id:str capability.id:str account_ref:str provider_revoked:bool",
         ),
         event(
+            "capability_account_status",
+            "A linked account was found to work, or not to, by a call or a test.",
+            "user_id:str capability.id:str account_ref:str status:str before:str",
+        ),
+        event(
             "capability_consent_decided",
             "A person consented to an operation (`confirmed`) or refused it (`denied`).",
             "plan_id:str user_id:str capability.id:str operation:str outcome:str",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 
@@ -56,7 +56,7 @@ def refresh(
 @daemon_command(
     accounts,
     "list",
-    view=table(("user_id", "capability", "account_ref", "account_email", "created_at")),
+    view=table(("user_id", "capability", "account_ref", "account_email", "status", "created_at")),
 )
 def list_accounts(client: DaemonClient, user: User = None) -> Any:
     """List who has linked which account. Credentials are never shown."""
@@ -65,6 +65,23 @@ def list_accounts(client: DaemonClient, user: User = None) -> Any:
     while offset is not None:
         params = {"user_id": user, "limit": PAGE, "offset": offset}
         page = client.get("/services/accounts", params)
+        found += page["accounts"]
+        offset = page["next_offset"]
+    return found
+
+
+@daemon_command(
+    accounts,
+    "check",
+    view=table(("user_id", "capability", "account_ref", "status", "checked", "status_reason")),
+)
+def check_accounts(client: DaemonClient, user: User = None) -> Any:
+    """Test linked accounts at their services. Bridges test none; they show what calls found."""
+    found: list[Any] = []
+    offset: int | None = 0
+    while offset is not None:
+        query = urlencode({"offset": offset} | ({} if user is None else {"user_id": user}))
+        page = client.post(f"/services/accounts/check?{query}")
         found += page["accounts"]
         offset = page["next_offset"]
     return found

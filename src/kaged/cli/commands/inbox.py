@@ -26,6 +26,7 @@ ANSWERS: Final = {
     "mcp_tools": "kaged mcp approve {name}",
     "trust": "kaged project trust {project_id}",
     "skill_consent": "kaged skill approve {id}",
+    "account_relink": "kaged account link PROVIDER",
 }
 """The command that answers each kind; a dialog is answered where its script was started."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import OidcSection
 from kaged.kernel.identity import PERSON_ID, SERVICE_PREFIX, PersonFacts
 from kaged.serve.signin.errors import SignInNotAllowed

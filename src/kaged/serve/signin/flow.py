@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import Clock
+from kaged.base.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from joserfc.jwk import OctKey

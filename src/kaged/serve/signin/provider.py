@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import parse_secure_url
 from kaged.serve.signin.errors import SignInUnavailable
 

@@ -11,7 +11,6 @@ import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,6 +18,7 @@ import structlog
 
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import OidcSection
 from kaged.config.settings import Settings
 from kaged.config.token_file import TOKEN_BYTES, digest_secret

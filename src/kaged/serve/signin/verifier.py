@@ -7,10 +7,10 @@ tokens, OpenID Connect Back-Channel Logout 2.6 for logout tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.base import Clock, JsonObject
+from kaged.base.lazy_dataclass import dataclass
 from kaged.serve.signin.errors import SignInRefused
 from kaged.serve.signin.provider import OpenIdProvider
 

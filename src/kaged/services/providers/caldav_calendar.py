@@ -63,12 +63,7 @@ class CalDavCalendar(LinkedProvider):
         assert call.credentials is not None, "every operation needs an account"
         given = call.input_data
         held = await self._credential(call.credentials)
-        authorization = (
-            f"Bearer {held['access_token']}"
-            if self._oauth is not None
-            else _basic(str(held.get("username")), str(held.get("password")))
-        )
-        async with self._client(authorization) as client:
+        async with self._client(self._authorization(held)) as client:
             match call.operation:
                 case "calendars":
                     rows: list[JsonValue] = [
@@ -157,19 +152,36 @@ class CalDavCalendar(LinkedProvider):
 
     @asynccontextmanager
     async def _client(self, authorization: str) -> AsyncGenerator[CalDavClient]:
-        async with HttpExchange(
+        async with self._exchange({"Authorization": authorization}) as http:
+            yield CalDavClient(self._settings.url, http)
+
+    def _exchange(self, headers: dict[str, str]) -> HttpExchange:
+        return HttpExchange(
             "the calendar server",
             ANSWER_LIMIT_BYTES,
             timeout_s=self._settings.timeout_s,
             transport=self._transport,
-            headers={"Authorization": authorization},
+            headers=headers,
             ca_file=self._settings.ca_file,
-        ) as http:
-            yield CalDavClient(self._settings.url, http)
+        )
+
+    def _authorization(self, held: JsonObject) -> str:
+        if self._oauth is not None:
+            return f"Bearer {held['access_token']}"
+        return _basic(str(held.get("username")), str(held.get("password")))
 
     async def _try_login(self, user: str, password: str) -> None:
         async with self._client(_basic(user, password)) as client:
             await client.calendars()
+
+    async def _check(self, held: JsonObject) -> bool:
+        async with self._client(self._authorization(held)) as client:
+            await client.calendars()
+        return True
+
+    async def _reach(self) -> None:
+        async with self._exchange({}) as http:
+            await http.ask("OPTIONS", self._settings.url)
 
 
 def _basic(user: str, password: str) -> str:

@@ -16,7 +16,7 @@ from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInvalidInput,
-    auth_required,
+    account_refused,
 )
 from kaged.services.http_exchange import HttpAnswer, HttpExchange
 
@@ -194,7 +194,7 @@ class CalDavClient:
             headers=headers,
         )
         if answer.status == 401:
-            raise auth_required("the calendar server does not accept this login")
+            raise account_refused("the calendar server does not accept this login")
         if answer.status == 403:
             raise CapabilityError(
                 "the calendar server does not allow this", code="capability_access_denied"

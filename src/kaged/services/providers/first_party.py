@@ -22,7 +22,8 @@ from kaged.services.contract import CapabilityProvider
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
-from kaged.services.providers.oauth import OAuthClient, OAuthSettings, ShortText
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings, ShortText
 from kaged.services.providers.rest_description import require_base_url
 from kaged.services.tls import require_ca_file
 
@@ -59,11 +60,16 @@ class _Calendar(_Linked):
 
 
 class _Rest(_Linked):
-    description: ShortText
+    description: ShortText | None = None
+    service: ShortText | None = None
     base_url: ShortText | None = None
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = "api"
     operations: tuple[ShortText, ...] = ()
-    auth: Annotated[str, Field(pattern="^(oauth|token|none)$")] = "oauth"
+    auth: Annotated[str, Field(pattern="^(oauth|token|header|query|basic|none)$")] = "oauth"
+    auth_header: ShortText | None = None
+    auth_prefix: Annotated[str, Field(max_length=64)] = ""
+    auth_query: ShortText | None = None
+    headers: Annotated[dict[str, ShortText], Field(max_length=16)] = {}
     sensitive: bool = True
     check_path: Annotated[str, Field(pattern="^/[!-~]*$", max_length=500)] | None = None
 
@@ -133,24 +139,48 @@ class FirstPartyProviders:
     def _rest(self, planned: Provider) -> CapabilityProvider:
         from kaged.services.providers.http_rest import (  # noqa: PLC0415 - only where it is used
             HttpRest,
-            RestAuth,
             RestSettings,
+        )
+        from kaged.services.providers.rest_auth import (  # noqa: PLC0415 - see above
+            RestAuth,
+            RestCredentials,
+            require_header,
+        )
+        from kaged.services.providers.rest_catalogue import (  # noqa: PLC0415 - see above
+            catalogue_file,
+            catalogue_settings,
         )
         from kaged.services.providers.rest_description import (  # noqa: PLC0415 - see above
             load_description,
         )
 
         said = _read(_Rest, planned)
-        file = self._config_dir / Path(said.description).expanduser()
+        if (said.description is None) == (said.service is None):
+            raise CapabilityInvalidInput(
+                f"capabilities.providers.{planned.name}.settings: name a description or a service"
+            )
+        if said.service is None:
+            file = self._config_dir / Path(str(said.description)).expanduser()
+        else:
+            file = catalogue_file(said.service)
+            # Whatever the operator says counts; a way to authorize is replaced as a whole.
+            brought = catalogue_settings(said.service)
+            given = said.model_dump(exclude_unset=True)
+            if "auth" in given or "oauth" in given:
+                brought = {key: one for key, one in brought.items() if not key.startswith("auth")}
+            said = _Rest.model_validate({**brought, **given})
         settings = RestSettings(
             planned.namespace,
             said.name,
             load_description(file, base_url=said.base_url, only=said.operations),
-            auth=RestAuth(said.auth),
+            credentials=RestCredentials(
+                RestAuth(said.auth), said.auth_header, said.auth_prefix, said.auth_query
+            ),
             sensitive=said.sensitive,
             check_path=said.check_path,
             timeout_s=planned.timeout_s,
             ca_file=self._ca_file(said),
+            headers={require_header(name): one for name, one in said.headers.items()},
         )
         return HttpRest(settings, page=self._page(said), oauth=self._oauth(said, planned))
 

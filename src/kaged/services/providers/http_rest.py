@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -15,12 +16,13 @@ from kaged.services.errors import (
     CapabilityError,
     CapabilityInvalidInput,
     CapabilityRateLimited,
-    auth_required,
+    account_refused,
 )
 from kaged.services.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.rest_auth import BEARER_OF_OAUTH, RestAuth, RestCredentials
 from kaged.services.providers.rest_description import (
     ParameterLocation,
     RestDescription,
@@ -35,14 +37,6 @@ _TEXT_LIMIT_CHARS: Final = 200_000
 _NEXT: Final = re.compile(r'<([^<>]+)>;[^,]*\brel="next"')
 
 
-class RestAuth(StrEnum):
-    """How the API knows whose call it is."""
-
-    OAUTH = "oauth"
-    TOKEN = "token"  # noqa: S105 - the word for a kind of access, not a secret
-    NONE = "none"
-
-
 @dataclass(frozen=True, slots=True)
 class RestSettings:
     """One HTTP API, as the operator describes it. `check_path` is asked when a token is linked."""
@@ -50,11 +44,17 @@ class RestSettings:
     namespace: str
     name: str
     api: RestDescription
-    auth: RestAuth = RestAuth.OAUTH
+    credentials: RestCredentials = BEARER_OF_OAUTH
     sensitive: bool = True
     check_path: str | None = None
     timeout_s: float = 30.0
     ca_file: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def auth(self) -> RestAuth:
+        """How the API knows whose call it is."""
+        return self.credentials.auth
 
 
 class HttpRest(LinkedProvider):
@@ -70,14 +70,15 @@ class HttpRest(LinkedProvider):
     ) -> None:
         if (settings.auth is RestAuth.OAUTH) != (oauth is not None):
             raise CapabilityInvalidInput("OAuth needs its settings, and only OAuth does")
-        title = f"Link {settings.api.description} with a token as password"
+        how = "" if settings.auth is RestAuth.BASIC else " with a token as password"
+        title = f"Link {settings.api.description}{how}"
         super().__init__(settings.namespace, page=page, page_title=title, oauth=oauth)
-        self._settings = settings
+        self.settings = settings
         self._transport = transport
 
     async def definitions(self) -> list[contract.CapabilityDefinition]:
         """Return the one capability with the described operations."""
-        settings = self._settings
+        settings = self.settings
         operations = {
             name: contract.CapabilityOperation(
                 name,
@@ -116,62 +117,74 @@ class HttpRest(LinkedProvider):
 
     async def invoke(self, call: contract.InvokeCall) -> JsonObject:
         """Make one described call."""
-        operation = self._settings.api.operations.get(call.operation)
+        operation = self.settings.api.operations.get(call.operation)
         if operation is None:
             raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
-        url, query, body = _request(self._settings.api.base_url, operation, call.input_data)
+        url, query, body = _request(self.settings.api.base_url, operation, call.input_data)
         key = call.idempotency_key
         if call.credentials is None:
-            return _output(await self._ask(operation.method, url, "", query, body, key))
+            return _output(await self._ask(operation.method, url, None, query, body, key))
         held = await self._credential(call.credentials)
-        token = str(held.get("access_token" if self._oauth is not None else "password"))
-        answer = await self._ask(operation.method, url, token, query, body, key)
+        answer = await self._ask(operation.method, url, held, query, body, key)
         if answer.status == 401 and self._oauth is not None:
             # Ended before its time, perhaps: once with a fresh one. It was refused, so it did
             # nothing, and a second try changes nothing twice.
             held = await self._oauth.renewed(call.credentials, held)
-            token = str(held["access_token"])
-            answer = await self._ask(operation.method, url, token, query, body, key)
+            answer = await self._ask(operation.method, url, held, query, body, key)
         return _output(answer)
 
     # -- own -------------------------------------------------------------------------------------
 
     def _require_accounts(self) -> None:
-        if self._settings.auth is RestAuth.NONE:
+        if self.settings.auth is RestAuth.NONE:
             raise CapabilityInvalidInput("this capability needs no account")
 
     async def _try_login(self, user: str, password: str) -> None:
-        if self._settings.check_path is None:
+        if self.settings.check_path is None:
             return
-        url = self._settings.api.base_url + self._settings.check_path
-        answer = await self._ask("GET", url, password, [], None, None)
+        url = self.settings.api.base_url + self.settings.check_path
+        held: JsonObject = {"username": user, "password": password}
+        answer = await self._ask("GET", url, held, [], None, None)
         if answer.status >= 400:
-            raise auth_required("The service does not accept this token.")
+            raise account_refused("The service does not accept this token.")
+
+    async def _check(self, held: JsonObject) -> bool:
+        if self.settings.check_path is None:
+            return False
+        url = self.settings.api.base_url + self.settings.check_path
+        _output(await self._ask("GET", url, held, [], None, None))
+        return True
+
+    async def _reach(self) -> None:
+        await self._ask("GET", self.settings.api.base_url, None, [], None, None)
 
     async def _ask(
         self,
         method: str,
         url: str,
-        token: str,
+        held: JsonObject | None,
         query: list[tuple[str, str]],
         body: JsonValue,
         key: str | None,
     ) -> HttpAnswer:
-        headers = {"Accept": "application/json", "User-Agent": "kaged"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+        headers = {"Accept": "application/json", "User-Agent": "kaged", **self.settings.headers}
+        if held is not None:
+            shown, asked = self.settings.credentials.parts(held)
+            headers, query = {**headers, **shown}, [*query, *asked]
         if key is not None and method != "GET":
             headers["Idempotency-Key"] = key
         options: dict[str, Any] = {} if body is None else {"json": body}
         async with HttpExchange(
             "the service",
             ANSWER_LIMIT_BYTES,
-            timeout_s=self._settings.timeout_s,
+            timeout_s=self.settings.timeout_s,
             transport=self._transport,
-            ca_file=self._settings.ca_file,
+            ca_file=self.settings.ca_file,
         ) as http:
             try:
-                return await http.ask(method, url, params=tuple(query), headers=headers, **options)
+                if query:  # without any, those of the address itself stay as they are
+                    options["params"] = tuple(query)
+                return await http.ask(method, url, headers=headers, **options)
             except AnswerTooLarge:
                 raise CapabilityInvalidInput(
                     "the service's answer is too long; ask for less at a time"
@@ -221,7 +234,7 @@ def _data(body: bytes) -> JsonValue:
 def _output(answer: HttpAnswer) -> JsonObject:
     status = answer.status
     if status == 401:
-        raise auth_required("the service no longer accepts the linked account")
+        raise account_refused("the service no longer accepts the linked account")
     if status == 403:
         raise CapabilityError(
             f"the service does not allow this{_said(_data(answer.body))}",

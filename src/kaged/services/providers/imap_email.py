@@ -17,7 +17,7 @@ from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
-    auth_required,
+    account_refused,
 )
 from kaged.services.providers import letters
 from kaged.services.providers.linking import LinkedProvider
@@ -29,6 +29,7 @@ from kaged.services.providers.mailbox import (
     Mailbox,
     MailHost,
     Security,
+    reach,
 )
 from kaged.services.providers.oauth import OAuthClient
 from kaged.services.providers.operation_schemas import email_definition
@@ -92,10 +93,7 @@ class ImapEmail(LinkedProvider):
             raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
         held = await self._credential(call.credentials)
         sender = str(held.get("account_email") or held.get("username") or "")
-        if self._oauth is not None:
-            login = Login(sender, access_token=str(held["access_token"]))
-        else:
-            login = Login(str(held.get("username")), str(held.get("password")))
+        login = self._login(held)
         return await self._in_thread(lambda: runner(login, sender, call))
 
     async def close(self) -> None:
@@ -215,7 +213,7 @@ class ImapEmail(LinkedProvider):
                     smtp.login(login.username, login.password or "")
                 refused = smtp.send_message(letter, sender, everybody)
         except smtplib.SMTPAuthenticationError as error:
-            raise auth_required("the mail server does not accept this login") from error
+            raise account_refused("the mail server does not accept this login") from error
         except smtplib.SMTPRecipientsRefused as error:
             raise CapabilityInvalidInput("the mail server accepts none of the addresses") from error
         except (smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
@@ -226,9 +224,26 @@ class ImapEmail(LinkedProvider):
             ) from error
         return sorted(refused)
 
+    def _login(self, held: JsonObject) -> Login:
+        if self._oauth is not None:
+            sender = str(held.get("account_email") or held.get("username") or "")
+            return Login(sender, access_token=str(held["access_token"]))
+        return Login(str(held.get("username")), str(held.get("password")))
+
     async def _try_login(self, user: str, password: str) -> None:
+        await self._log_in(Login(user, password))
+
+    async def _check(self, held: JsonObject) -> bool:
+        await self._log_in(self._login(held))
+        return True
+
+    async def _reach(self) -> None:
+        settings = self._settings
+        await self._in_thread(lambda: reach(settings.imap, settings.timeout_s))
+
+    async def _log_in(self, login: Login) -> None:
         def attempt() -> None:
-            with self._mailbox(Login(user, password)):
+            with self._mailbox(login):
                 return
 
         await self._in_thread(attempt)

@@ -21,6 +21,11 @@ from kaged.services.providers.oauth import OAuthClient
 
 PASSWORD_KIND: Final = "password"  # noqa: S105 - the kind of a credential, not one
 
+_FIELDS: Final = (
+    contract.AuthField("email", "Address"),
+    contract.AuthField("username", "User name, if it is another"),
+    contract.AuthField("password", "Password", secret=True),
+)
 _NOT_IN_REF: Final = re.compile(r"[^A-Za-z0-9._@+-]+")
 _REF_CHARS: Final = 96
 
@@ -45,7 +50,10 @@ class LinkedProvider(ABC):
             return await self._oauth.begin()
         url, ticket, ends_ms = await self._page.offer(self._page_title, self._try_password)
         return contract.CapabilityAuthBeginResult(
-            auth_url=url, expires_at_ms=ends_ms, flow_state={"ticket": ticket}
+            auth_url=url,
+            expires_at_ms=ends_ms,
+            flow_state={"ticket": ticket},
+            fields=_FIELDS,
         )
 
     async def auth_complete(
@@ -64,6 +72,19 @@ class LinkedProvider(ABC):
                 "that is not the code of this page, or its time is over; begin a new flow"
             )
         return await _kept(call, found)
+
+    async def auth_submit(
+        self, call: contract.AuthSubmitCall
+    ) -> contract.CapabilityAuthCompleteResult:
+        """Try what a person typed in elsewhere than on the page, which closes if it works."""
+        address, user, password = (call.values[one.name].strip() for one in _FIELDS)
+        if not password:
+            raise CapabilityInvalidInput("The password is missing.")
+        credential = await self._try_password(address, user, call.values[_FIELDS[-1].name])
+        ticket = call.flow_state.get("ticket")
+        if isinstance(ticket, str):
+            self._page.end(ticket)
+        return await _kept(call, credential)
 
     async def auth_poll(self, call: contract.AuthPollCall) -> contract.AuthPollResult:
         """Ask whether the person has typed the code in; a page gives a code instead."""
@@ -95,6 +116,28 @@ class LinkedProvider(ABC):
             return False
         held = await call.credentials.get()
         return held is not None and await self._oauth.revoke(held)
+
+    async def auth_check(self, call: contract.AuthCheckCall) -> bool:
+        """Renew what can be renewed and use it, to see whether both still work."""
+        held = await self._credential(call.credentials)
+        renewed = self._oauth is not None and isinstance(held.get("refresh_token"), str)
+        if self._oauth is not None and renewed:
+            held = await self._oauth.renewed(call.credentials, held)
+        return await self._check(held) or renewed
+
+    async def reach(self) -> None:
+        """Ask the service, and the authorization server if there is one, for anything."""
+        await self._reach()
+        if self._oauth is not None:
+            await self._oauth.reach()
+
+    @abstractmethod
+    async def _check(self, held: JsonObject) -> bool:
+        """Use a credential for nothing; False when there is no way to. Raises CapabilityError."""
+
+    @abstractmethod
+    async def _reach(self) -> None:
+        """Ask the service for anything without an account. Raises CapabilityError."""
 
     @abstractmethod
     async def _try_login(self, user: str, password: str) -> None:
@@ -136,7 +179,7 @@ class LinkedProvider(ABC):
 
 
 async def _kept(
-    call: contract.AuthCompleteCall | contract.AuthPollCall,
+    call: contract.AuthCompleteCall | contract.AuthPollCall | contract.AuthSubmitCall,
     credential: JsonObject,
     name: str | None = None,
 ) -> contract.CapabilityAuthCompleteResult:

@@ -20,7 +20,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
-    auth_required,
+    account_refused,
 )
 from kaged.services.tls import tls_fault
 
@@ -108,7 +108,7 @@ class Mailbox:
         self._imap: imaplib.IMAP4 | None = None
 
     def __enter__(self) -> Self:
-        imap = _guarded(self._connect)
+        imap = _guarded(lambda: connect(self._host, self._timeout_s))
         try:
             _log_in(imap, self._login)
         except BaseException:
@@ -200,21 +200,6 @@ class Mailbox:
     def _there(self) -> imaplib.IMAP4:
         assert self._imap is not None, "used outside of its context"
         return self._imap
-
-    def _connect(self) -> imaplib.IMAP4:
-        host = self._host
-        if host.security is Security.TLS:
-            return imaplib.IMAP4_SSL(
-                host.host, host.port, ssl_context=host.tls(), timeout=self._timeout_s
-            )
-        imap = imaplib.IMAP4(host.host, host.port, timeout=self._timeout_s)
-        if host.security is Security.STARTTLS:
-            try:
-                imap.starttls(host.tls())
-            except BaseException:
-                imap.shutdown()
-                raise
-        return imap
 
     def _able(self) -> frozenset[str]:
         """Return what the server can do after the login; the library asks before it."""
@@ -326,6 +311,27 @@ def _unquoted(raw: bytes) -> str:
     return text
 
 
+def reach(host: MailHost, timeout_s: float) -> None:
+    """Read a mail server's greeting. Raises CapabilityBackendUnavailable."""
+    imap = _guarded(lambda: connect(host, timeout_s))
+    with suppress(OSError, imaplib.IMAP4.error):
+        imap.logout()
+
+
+def connect(host: MailHost, timeout_s: float) -> imaplib.IMAP4:
+    """Connect to a mail server, without logging in. Raises what `imaplib` does."""
+    if host.security is Security.TLS:
+        return imaplib.IMAP4_SSL(host.host, host.port, ssl_context=host.tls(), timeout=timeout_s)
+    imap = imaplib.IMAP4(host.host, host.port, timeout=timeout_s)
+    if host.security is Security.STARTTLS:
+        try:
+            imap.starttls(host.tls())
+        except BaseException:
+            imap.shutdown()
+            raise
+    return imap
+
+
 def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
     try:
         if login.access_token is not None:
@@ -339,7 +345,7 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
         raise tls_fault(error, MAIL_SERVER) or _unavailable() from error
     except imaplib.IMAP4.error as error:
         # The server's own words may repeat what it was given.
-        raise auth_required("the mail server does not accept this login") from error
+        raise account_refused("the mail server does not accept this login") from error
 
 
 def _guarded(ask: Callable[[], Any]) -> Any:

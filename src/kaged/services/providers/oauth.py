@@ -6,10 +6,9 @@ are for, nowhere else. The texts of errors never hold what a server said.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing import TYPE_CHECKING, Any, Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import (
@@ -22,16 +21,19 @@ from kaged.services.errors import (
     CapabilityAuthFlowExpired,
     CapabilityAuthFlowInvalid,
     CapabilityBackendUnavailable,
-    CapabilityInvalidInput,
+    account_refused,
     auth_required,
 )
 from kaged.services.http_exchange import HttpExchange
-from kaged.services.providers.rest_description import require_base_url
+from kaged.services.providers.oauth_server import (
+    OAuthEndpoints,
+    OAuthSettings,
+    find_endpoints,
+    register_client,
+)
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
-
-ShortText = Annotated[str, Field(min_length=1, max_length=1000)]
 
 KIND: Final = "oauth"
 ANSWER_LIMIT_BYTES: Final = 256 * 1024
@@ -43,37 +45,6 @@ _DEFAULT_LIFE_S: Final = 3600
 _DEFAULT_INTERVAL_S: Final = 5
 _VERIFIER_BYTES: Final = 48  # 64 characters; the standard allows 43 to 128
 _STATE_BYTES: Final = 24
-
-
-class OAuthSettings(BaseModel):
-    """An authorization server and the client that this daemon is there, without its secret.
-
-    Without `device_url` a person pastes the callback URL or its code; with it, they type a code
-    on another device. `userinfo_url` tells the address of an account.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-    client_id: ShortText
-    token_url: ShortText
-    authorization_url: ShortText | None = None
-    device_url: ShortText | None = None
-    revocation_url: ShortText | None = None
-    userinfo_url: ShortText | None = None
-    redirect_uri: ShortText = "http://127.0.0.1/callback"
-    scopes: tuple[ShortText, ...] = ()
-
-    @field_validator(
-        "token_url", "authorization_url", "device_url", "revocation_url", "userinfo_url"
-    )
-    @classmethod
-    def _secure(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                require_base_url(value.partition("?")[0])
-            except CapabilityInvalidInput:
-                raise ValueError("must start with https:// (http:// on loopback only)") from None
-        return value
 
 
 class OAuthClient:
@@ -95,14 +66,18 @@ class OAuthClient:
         self._timeout_s = timeout_s
         self._transport = transport
         self._ca_file = ca_file
+        self._found: OAuthEndpoints | None = None
+        self._finding = asyncio.Lock()
 
     async def begin(self) -> CapabilityAuthBeginResult:
         """Start a flow: a URL to open, or a code to type elsewhere."""
         settings = self.settings
         if settings.device_url is not None:
             return await self._begin_device(settings.device_url)
-        if settings.authorization_url is None:
+        server = await self._server()
+        if server.authorization_url is None:
             raise CapabilityBackendUnavailable("the provider has no authorization address")
+        client = await self._client(server)
         # Heavy, and of no use to a daemon that links no account.
         from authlib.oauth2.rfc6749.parameters import (  # noqa: PLC0415 - see above
             prepare_grant_uri,
@@ -112,8 +87,8 @@ class OAuthClient:
         state = secrets.token_urlsafe(_STATE_BYTES)
         verifier = secrets.token_urlsafe(_VERIFIER_BYTES)
         url = prepare_grant_uri(
-            settings.authorization_url,
-            settings.client_id,
+            server.authorization_url,
+            str(client["client_id"]),
             "code",
             redirect_uri=settings.redirect_uri,
             scope=" ".join(settings.scopes) or None,
@@ -123,7 +98,7 @@ class OAuthClient:
         )
         return CapabilityAuthBeginResult(
             auth_url=url,
-            flow_state={"code_verifier": verifier},
+            flow_state={"code_verifier": verifier, **_kept(client, settings)},
             expected_callback_state=state,
             uses_pkce=True,
             redirect_uri=settings.redirect_uri,
@@ -131,29 +106,32 @@ class OAuthClient:
 
     async def complete(self, flow_state: JsonObject, code: str) -> JsonObject:
         """Exchange a code for a credential; CapabilityAuthFlowInvalid when it is not accepted."""
+        server = await self._server()
         status, body = await self._post(
-            self.settings.token_url,
+            server.token_url,
+            flow_state,
             grant_type="authorization_code",
             code=code,
             code_verifier=str(flow_state.get("code_verifier")),
             redirect_uri=self.settings.redirect_uri,
         )
-        return self._credential(_accepted(status, body))
+        return {**self._credential(_accepted(status, body)), **_client_of(flow_state)}
 
     async def poll(self, flow_state: JsonObject) -> JsonObject | CapabilityAuthPending:
         """Ask whether the person has agreed; returns the credential when they have."""
         device_code = flow_state.get("device_code")
         if not isinstance(device_code, str):
             raise CapabilityAuthFlowInvalid("the flow is not one that can be polled")
+        server = await self._server()
         status, body = await self._post(
-            self.settings.token_url, grant_type=_DEVICE_GRANT, device_code=device_code
+            server.token_url, flow_state, grant_type=_DEVICE_GRANT, device_code=device_code
         )
         word = body.get("error")
         if word in {"authorization_pending", "slow_down"}:
             wait_s = flow_state.get("interval_s")
             known_s = wait_s if isinstance(wait_s, int) else _DEFAULT_INTERVAL_S
             return CapabilityAuthPending(known_s + (5 if word == "slow_down" else 0))
-        return self._credential(_accepted(status, body))
+        return {**self._credential(_accepted(status, body)), **_client_of(flow_state)}
 
     async def credential(self, credentials: CredentialHandle) -> JsonObject:
         """Return a credential whose access token works for a while yet, renewed if need be.
@@ -177,26 +155,34 @@ class OAuthClient:
 
     async def person(self, credential: JsonObject) -> tuple[str | None, str | None]:
         """Return the name and the address of an account, as far as `userinfo_url` tells them."""
-        if self.settings.userinfo_url is None:
+        url = (await self._server()).userinfo_url
+        if url is None:
             return None, None
         headers = {"Authorization": f"Bearer {credential['access_token']}"}
-        status, body = await self._ask("GET", self.settings.userinfo_url, headers=headers)
+        status, body = await self._ask("GET", url, headers=headers)
         if status != 200:
             return None, None
         return _short(body.get("name")), _short(body.get("email"))
 
     async def revoke(self, credential: JsonObject) -> bool:
         """Revoke the tokens at the server; False when it offers no way to."""
-        if self.settings.revocation_url is None:
+        url = (await self._server()).revocation_url
+        if url is None:
             return False
         token = credential.get("refresh_token") or credential.get("access_token")
-        status, _ = await self._post(self.settings.revocation_url, token=str(token))
+        status, _ = await self._post(url, credential, token=str(token))
         return status == 200
+
+    async def reach(self) -> None:
+        """Ask the server for anything. Raises CapabilityBackendUnavailable without an answer."""
+        await self._ask("GET", (await self._server()).token_url)
 
     # -- own -------------------------------------------------------------------------------------
 
     async def _begin_device(self, device_url: str) -> CapabilityAuthBeginResult:
-        status, body = await self._post(device_url, scope=" ".join(self.settings.scopes))
+        client = _kept(await self._client(await self._server()), self.settings)
+        scope = " ".join(self.settings.scopes)
+        status, body = await self._post(device_url, client, scope=scope)
         device_code, user_code = body.get("device_code"), body.get("user_code")
         url = body.get("verification_uri_complete") or body.get("verification_uri")
         if status != 200 or not all(
@@ -208,7 +194,7 @@ class OAuthClient:
         return CapabilityAuthBeginResult(
             auth_url=str(url),
             expires_at_ms=self._clock.now_ms() + life_s * 1000,
-            flow_state={"device_code": device_code, "interval_s": interval_s},
+            flow_state={"device_code": device_code, "interval_s": interval_s, **client},
             flow_type="device_code",
             user_code=str(user_code),
             poll_interval_s=interval_s,
@@ -218,21 +204,39 @@ class OAuthClient:
         refresh_token = stale.get("refresh_token")
         if not isinstance(refresh_token, str):
             raise auth_required("the account's access has ended; link it again")
+        url = (await self._server()).token_url
         status, body = await self._post(
-            self.settings.token_url, grant_type="refresh_token", refresh_token=refresh_token
+            url, stale, grant_type="refresh_token", refresh_token=refresh_token
         )
         if status in {400, 401}:
-            raise auth_required("the account's access was withdrawn; link it again")
+            raise account_refused("the account's access was withdrawn; link it again")
         if status != 200:
             raise CapabilityBackendUnavailable("the authorization server failed")
         # A server that does not rotate leaves the refresh token out.
         return {**stale, **self._credential(body, refresh_token)}
 
-    async def _post(self, url: str, **fields: str) -> tuple[int, JsonObject]:
-        """Post a form that says which client this is."""
-        fields["client_id"] = self.settings.client_id
-        if self._client_secret is not None:
-            fields["client_secret"] = self._client_secret
+    async def _server(self) -> OAuthEndpoints:
+        """Return where the server is asked, looked up once."""
+        async with self._finding:
+            if self._found is None:
+                self._found = await find_endpoints(self.settings, self._ask)
+            return self._found
+
+    async def _client(self, server: OAuthEndpoints) -> JsonObject:
+        """Return the client that a new account is linked with; registered if there is none."""
+        if self.settings.client_id is not None:
+            return {"client_id": self.settings.client_id}
+        return await register_client(self.settings, server.registration_url, self._ask)
+
+    async def _post(self, url: str, known: JsonObject, /, **fields: str) -> tuple[int, JsonObject]:
+        """Post a form that says which client this is: the operator's, or that of an account."""
+        own = known.get("client")
+        if isinstance(own, dict):
+            fields |= {name: str(value) for name, value in own.items()}
+        else:
+            fields["client_id"] = str(self.settings.client_id)
+            if self._client_secret is not None:
+                fields["client_secret"] = self._client_secret
         return await self._ask("POST", url, data=fields)
 
     async def _ask(
@@ -270,6 +274,15 @@ class OAuthClient:
         if isinstance(renewed, str):
             credential["refresh_token"] = renewed
         return credential
+
+
+def _kept(client: JsonObject, settings: OAuthSettings) -> JsonObject:
+    """Return what a flow, and then its account, keeps of a client that was registered for it."""
+    return {} if settings.client_id is not None else {"client": client}
+
+
+def _client_of(flow_state: JsonObject) -> JsonObject:
+    return {"client": flow_state["client"]} if "client" in flow_state else {}
 
 
 def _accepted(status: int, body: JsonObject) -> JsonObject:

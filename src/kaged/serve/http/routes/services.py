@@ -56,12 +56,34 @@ class LinkedAccountOut(ApiModel):
     account_name: str | None
     account_email: str | None
     created_at: str
+    status: Annotated[
+        Literal["active", "expired", "revoked", "unreachable", "locked"],
+        Field(
+            description="Whether the account works. `expired` and `revoked`: link it again. "
+            "`unreachable`: its service does not answer. `locked`: the key of the vault is gone."
+        ),
+    ]
+    status_reason: Annotated[str | None, Field(description="What the last failed call said.")]
+    status_since: Annotated[str | None, Field(description="When the status changed last.")]
 
 
 class LinkedAccountsOut(ApiModel):
     """A page of linked accounts."""
 
     accounts: list[LinkedAccountOut]
+    next_offset: int | None
+
+
+class CheckedAccountOut(LinkedAccountOut):
+    """One linked account after it was tested."""
+
+    checked: Annotated[bool, Field(description="False where its provider cannot test accounts.")]
+
+
+class CheckedAccountsOut(ApiModel):
+    """A page of linked accounts that were tested."""
+
+    accounts: list[CheckedAccountOut]
     next_offset: int | None
 
 
@@ -116,6 +138,74 @@ class VaultRotatedOut(ApiModel):
     flows: int
 
 
+class LinkIn(RequestBody):
+    """What to link."""
+
+    capability: Annotated[str, Field(min_length=3, max_length=140)]
+    account_hint: Annotated[str | None, Field(max_length=MAX_REF_CHARS)] = None
+
+
+class LinkFieldOut(ApiModel):
+    """Something that the person may type in."""
+
+    name: str
+    label: str
+    secret: Annotated[bool, Field(description="Do not show it while it is typed.")]
+
+
+class LinkOut(ApiModel):
+    """A flow that waits for its person."""
+
+    flow_id: str
+    capability: str
+    account_hint: str | None
+    auth_url: Annotated[str, Field(description="The page that the person opens.")]
+    expires_at: str
+    flow_type: Literal["authorization_code", "device_code"]
+    user_code: str | None
+    poll_interval_seconds: int | None
+    fields: Annotated[
+        list[LinkFieldOut], Field(description="May be sent to `complete` instead of a code.")
+    ]
+
+
+class LinkCompleteIn(RequestBody):
+    """What the person brought back, or typed in: one of the three."""
+
+    callback_url: Annotated[str | None, Field(max_length=16_384)] = None
+    code: Annotated[str | None, Field(max_length=16_384)] = None
+    fields: Annotated[
+        dict[str, Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)
+    ] = None
+
+
+class LinkedOut(ApiModel):
+    """An account that is linked now."""
+
+    status: Literal["linked"] = "linked"
+    account_ref: str
+    account_name: str | None
+    account_email: str | None
+
+
+class LinkPolledOut(ApiModel):
+    """Whether the person has agreed on another device."""
+
+    status: Literal["pending", "linked"]
+    retry_after_seconds: int | None = None
+    account_ref: str | None = None
+    account_name: str | None = None
+    account_email: str | None = None
+
+
+class LinkCanceledOut(ApiModel):
+    """A flow that was given up."""
+
+    ok: bool
+    flow_id: str
+
+
+FlowId = Annotated[str, Path(pattern=r"^caf_[0-9a-f]{1,64}$")]
 Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 
@@ -149,11 +239,59 @@ async def list_accounts(
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
 
 
+@router.post("/accounts/check", **documented("Test linked accounts at their services", 503))
+async def check_accounts(
+    service: Accounts,
+    who: Who,
+    user_id: Annotated[str | None, Query(max_length=MAX_USER_CHARS)] = None,
+    limit: Annotated[int, Query(ge=1, le=50)] = 20,
+    offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+) -> CheckedAccountsOut:
+    """Test accounts, a page at a time, and return their status; people test their own."""
+    found = await service.check(user_id, limit, offset, who)
+    after = offset + limit if len(found) == limit else None
+    return CheckedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
+
+
 @router.post("/accounts/revoke", **documented("Take an account back", 404, 503))
 async def revoke(service: Accounts, who: Who, body: RevokeIn) -> RevokedOut:
     """Forget an account with its credential; its provider is told if it can be."""
     done = await service.revoke(body.user_id, body.capability, body.account_ref, who)
     return RevokedOut.model_validate(done)
+
+
+_LINK_FAULTS = (403, 404, 409, 410, 422, 429, 502, 503)
+
+
+@router.post("/links", **documented("Begin to link an account of one's own", *_LINK_FAULTS))
+async def begin_link(service: Accounts, who: Who, body: LinkIn) -> LinkOut:
+    """Start a flow for the person who asks, or return the one that waits."""
+    begun = await service.links.begin(body.capability, body.account_hint, who)
+    return LinkOut.model_validate(begun)
+
+
+@router.post("/links/{flow_id}/complete", **documented("Finish linking", *_LINK_FAULTS))
+async def complete_link(
+    service: Accounts, who: Who, flow_id: FlowId, body: LinkCompleteIn
+) -> LinkedOut:
+    """Link the account with a code, the address of the callback, or the filled fields."""
+    if body.fields is not None:
+        done = await service.links.submit(flow_id, body.fields, who)
+    else:
+        done = await service.links.complete(flow_id, body.callback_url, body.code, who)
+    return LinkedOut.model_validate(done)
+
+
+@router.post("/links/{flow_id}/poll", **documented("Ask whether it is agreed", *_LINK_FAULTS))
+async def poll_link(service: Accounts, who: Who, flow_id: FlowId) -> LinkPolledOut:
+    """Ask whether the person has agreed on another device, no more often than is allowed."""
+    return LinkPolledOut.model_validate(await service.links.poll(flow_id, who))
+
+
+@router.delete("/links/{flow_id}", **documented("Give a link up", 403, 404, 503))
+async def cancel_link(service: Accounts, who: Who, flow_id: FlowId) -> LinkCanceledOut:
+    """End a flow of the person who asks."""
+    return LinkCanceledOut.model_validate(await service.links.cancel(flow_id, who))
 
 
 @router.get("/approvals", **documented("List operations that wait for consent"))
