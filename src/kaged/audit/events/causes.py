@@ -73,6 +73,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
                 "daemon.started daemon.stopped daemon.config_reloaded "
                 "project.loaded project.unloaded project.load_failed project.trusted "
                 "project.restricted access.token_issued access.signed_in access.signed_out "
+                "service_account.created service_account.revoked "
                 "cage.orphans_ended store.migrated "
                 "audit.degraded audit.recovered audit.chain_mismatch audit.exported audit.folded "
                 "plugin.enabled plugin.installed plugin.upgraded plugin.uninstalled "

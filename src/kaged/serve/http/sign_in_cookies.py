@@ -29,7 +29,7 @@ def flow_cookie_of(request: Request, services: HttpServices) -> str | None:
 
 
 def set_flow_cookie(response: Response, services: HttpServices, value: str) -> None:
-    """Give a browser its flow. `Lax`: the provider's page leads back here."""
+    """Set the cookie of a flow. `Lax`: the provider's page leads back here."""
     response.set_cookie(
         services.rules().cookie_name(FLOW_COOKIE),
         value,
@@ -44,7 +44,7 @@ def set_flow_cookie(response: Response, services: HttpServices, value: str) -> N
 def set_session_cookie(
     response: Response, services: HttpServices, value: str, lifetime_s: int
 ) -> None:
-    """Give a browser its session, and take its flow away."""
+    """Set the cookie of a session and delete that of its flow."""
     name, secure = services.rules().cookie_name(FLOW_COOKIE), services.sign_in.secure
     response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=secure)
     response.set_cookie(
