@@ -124,7 +124,7 @@ async def test_the_operator_sees_providers_and_accounts_and_takes_them_back(home
             await inside.client.post("/api/v1/services/providers/none/refresh")
         ).status_code == 404
 
-        rows = {row.id: row for row in services.checks()}
+        rows = {row.id: row for row in await services.checks()}
         assert rows["services.gog"].status == "warn"  # it runs without a cage
         assert rows["services.caged"].status == "ok"
         assert rows["services.broken"].status == "fail"
