@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from kaged.base import Clock, KagedError
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cli.logins import Login
+from kaged.cli.logins import SavedLogin
 from kaged.cli.remote import ask_json, login_of
 from kaged.config.oidc import parse_secure_url
 
@@ -29,7 +29,7 @@ class DeviceCode:
     user_code: str
 
 
-def sign_in_by_device(url: str, show: Callable[[DeviceCode], None], clock: Clock) -> Login:
+def sign_in_by_device(url: str, show: Callable[[DeviceCode], None], clock: Clock) -> SavedLogin:
     """Sign in to the daemon at `url`; `show` tells the person what to do.
 
     Raises:
@@ -116,7 +116,7 @@ def _openid_of(url: str) -> dict[str, Any]:
     return said
 
 
-def _endpoints(url: str, daemon: dict[str, Any]) -> tuple[Login, str]:
+def _endpoints(url: str, daemon: dict[str, Any]) -> tuple[SavedLogin, str]:
     issuer = str(daemon["issuer"])
     try:
         parse_secure_url(issuer)
@@ -137,7 +137,7 @@ def _endpoints(url: str, daemon: dict[str, Any]) -> tuple[Login, str]:
             code="sign_in_refused",
             fix="Ask the operator to check [auth.oidc] issuer, and whether it has the device flow.",
         ) from None
-    login = Login(
+    login = SavedLogin(
         issuer,
         str(daemon["cli_client_id"]),
         found["token_endpoint"],

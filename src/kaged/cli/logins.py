@@ -21,7 +21,7 @@ _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLO
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class SavedLogin:
     """A sign-in at a provider, with the tokens that it gave for one daemon."""
 
     issuer: str
@@ -40,7 +40,7 @@ class Logins:
     def __init__(self, places: Locations) -> None:
         self.path = places.state_dir / FILE
 
-    def get(self, url: str) -> Login | None:
+    def get(self, url: str) -> SavedLogin | None:
         """Return the sign-in for a daemon.
 
         Raises:
@@ -48,11 +48,11 @@ class Logins:
         """
         kept = self._read().get(url)
         try:
-            return None if kept is None else Login(**kept)
+            return None if kept is None else SavedLogin(**kept)
         except TypeError:
             raise self._invalid() from None
 
-    def put(self, url: str, login: Login | None) -> None:
+    def put(self, url: str, login: SavedLogin | None) -> None:
         """Keep a sign-in in place of the one before; None forgets it."""
         found = self._read()
         if login is None:

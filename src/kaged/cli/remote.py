@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from kaged.base import Clock, KagedError
-from kaged.cli.logins import Login, Logins
+from kaged.cli.logins import Logins, SavedLogin
 from kaged.config.oidc import parse_secure_url
 
 EARLY_S: Final = 30
@@ -67,7 +67,7 @@ def ask_json(method: str, url: str, form: Mapping[str, str] | None = None) -> tu
     return response.status_code, found if isinstance(found, dict) else {}
 
 
-def login_of(base: Login, body: Mapping[str, Any], clock: Clock) -> Login:
+def login_of(base: SavedLogin, body: Mapping[str, Any], clock: Clock) -> SavedLogin:
     """Return a sign-in with the tokens of a token endpoint's answer. Raises `sign_in_refused`."""
     token = body.get("access_token")
     if not isinstance(token, str) or not token.isascii():

@@ -81,7 +81,7 @@ class OAuthEndpoints:
     registration_url: str | None = None
 
 
-class Ask(Protocol):
+class AskServer(Protocol):
     """Asks for a small JSON object, and returns the status with it."""
 
     def __call__(
@@ -91,7 +91,7 @@ class Ask(Protocol):
         ...
 
 
-async def find_endpoints(settings: OAuthSettings, ask: Ask) -> OAuthEndpoints:
+async def find_endpoints(settings: OAuthSettings, ask: AskServer) -> OAuthEndpoints:
     """Return the addresses of an authorization server; what the operator configured counts first.
 
     Raises:
@@ -113,7 +113,7 @@ async def find_endpoints(settings: OAuthSettings, ask: Ask) -> OAuthEndpoints:
     )
 
 
-async def register_client(settings: OAuthSettings, url: str | None, ask: Ask) -> JsonObject:
+async def register_client(settings: OAuthSettings, url: str | None, ask: AskServer) -> JsonObject:
     """Register this daemon as a new client; returns its id, and its secret if it was given one.
 
     Raises:
@@ -144,7 +144,7 @@ async def register_client(settings: OAuthSettings, url: str | None, ask: Ask) ->
     return client
 
 
-async def _issuer_of(resource: str, ask: Ask) -> str:
+async def _issuer_of(resource: str, ask: AskServer) -> str:
     parts = urlsplit(resource)
     path = parts.path.rstrip("/")
     url = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{path}"
@@ -158,7 +158,7 @@ async def _issuer_of(resource: str, ask: Ask) -> str:
     return _required(first)
 
 
-async def _metadata(issuer: str, ask: Ask) -> JsonObject:
+async def _metadata(issuer: str, ask: AskServer) -> JsonObject:
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
     origin = f"{parts.scheme}://{parts.netloc}"
