@@ -122,6 +122,7 @@ async def _crowd(lab: Any, there: int, count: int) -> None:
             "account_ref": "acct",
             "created_at_ms": now,
             "updated_at_ms": now,
+            "status": "active",
         }
         for number in range(there, count)
     ]

@@ -63,18 +63,24 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return its exit code when it has ended."""
-        if self._code is None and select.select([self._asking], [], [], 0)[0]:
+        if self._code is None and self._has_said(0):
             self._code = self._number()
             self._asking.close()
         return self._code
 
     def wait(self, timeout_s: float) -> int:
         """Return its exit code, or the number of the signal that ended it, negated."""
-        if self._code is None and not select.select([self._asking], [], [], timeout_s)[0]:
+        if self._code is None and not self._has_said(timeout_s):
             raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout_s)
         code = self.poll()
         assert code is not None
         return code
+
+    def _has_said(self, timeout_s: float) -> bool:
+        # Not `select`, which knows 1024 descriptors only; tests of floods have more.
+        poll = select.poll()
+        poll.register(self._asking, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal if it still runs."""

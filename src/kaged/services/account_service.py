@@ -217,6 +217,10 @@ class AccountService:
         `checked` is false where the provider has no way to test an account.
         """
         self._audit.require_writable()
+        if self._pending:  # the daemon has only just started
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ASKING_S):
+                    await self._registered.wait()
         user_id = _person(who) or user_id
         found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
         turns = asyncio.Semaphore(CHECKS_AT_ONCE)

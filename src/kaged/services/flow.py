@@ -60,13 +60,14 @@ class FlowEnds:
             self._ends_s.pop(next(iter(self._ends_s)))
 
     def is_over(self, row: FlowRow) -> bool:
-        """Return whether the time of a flow is over, or has not even begun."""
+        """Return whether the time of a flow is over, or cannot be told."""
         now_ms = self._clock.now_ms()
+        if row.flow_id not in self._ends_s and row.created_at_ms - now_ms > LEEWAY_MS:
+            # Begun later than now by a daemon before this one: nobody knows how long ago.
+            return True
         self.note(row)
         ends_s = self._ends_s[row.flow_id]
-        # Begun later than now: the clock was set back by more than the flow's whole life.
-        begun = row.created_at_ms - now_ms <= LEEWAY_MS
-        return not begun or now_ms >= row.expires_at_ms or self._clock.monotonic_s() >= ends_s
+        return now_ms >= row.expires_at_ms or self._clock.monotonic_s() >= ends_s
 
     def forget(self, flow_id: str) -> None:
         """Forget a flow that has ended."""

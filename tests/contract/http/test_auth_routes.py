@@ -14,6 +14,7 @@ from kaged.config.token_file import read_token, token_file
 from kaged.serve.http.connection import PeerConnection
 
 TCP = PeerConnection("tcp", address="127.0.0.1")
+OPERATOR = {"operator_id": "operator", "operator": True, "roles": [], "teams": []}
 
 
 async def _launch(daemon: InProcess) -> str:
@@ -36,7 +37,7 @@ async def test_a_launch_link_opens_a_browser_session(inside: InProcess) -> None:
         assert cookie["path"] == "/"
         assert int(cookie["max-age"]) > 0
         me = (await browser.get("/api/v1/auth/whoami")).json()
-        assert me == {"operator_id": "operator", "via": "cookie"}
+        assert me == {**OPERATOR, "via": "cookie"}
         assert (await browser.get("/")).json()["name"] == "kaged"
 
 
@@ -68,7 +69,7 @@ async def test_a_program_comes_in_with_the_token_from_its_file(inside: InProcess
     token = read_token(token_file(inside.places), os.getuid())
     async with inside.over(TCP) as program:
         me = await program.get("/api/v1/auth/whoami", headers={"authorization": f"Bearer {token}"})
-    assert me.json() == {"operator_id": "operator", "via": "bearer"}
+    assert me.json() == {**OPERATOR, "via": "bearer"}
 
 
 async def test_a_new_token_ends_the_old_one_and_every_session(inside: InProcess) -> None:
@@ -116,7 +117,7 @@ async def test_insecure_mode_asks_nobody_and_says_so(tmp_path: Path) -> None:
         async with daemon.over(TCP) as anyone:
             me = (await anyone.get("/api/v1/auth/whoami")).json()
             status = (await anyone.get("/api/v1/status")).json()
-        assert me == {"operator_id": None, "via": "insecure"}
+        assert me == {**OPERATOR, "operator_id": None, "via": "insecure"}
         assert status["auth_mode"] == "insecure"
         assert any("insecure" in warning for warning in status["warnings"])
 

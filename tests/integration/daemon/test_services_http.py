@@ -110,6 +110,9 @@ async def test_the_operator_sees_providers_and_accounts_and_takes_them_back(home
             "account_name",
             "account_email",
             "created_at",
+            "status",
+            "status_reason",
+            "status_since",
         }
         assert (await inside.client.post("/api/v1/services/vault/rotate")).status_code == 200
         revoked = {"user_id": "alice", "capability": "gog.email", "account_ref": "acct_work"}
@@ -213,9 +216,14 @@ async def test_no_route_of_the_daemon_gives_a_credential_or_invokes(home: Path) 
         paths = [path for path in drawn["paths"] if "/services" in path]
         assert sorted(paths) == [
             "/api/v1/services/accounts",
+            "/api/v1/services/accounts/check",
             "/api/v1/services/accounts/revoke",
             "/api/v1/services/approvals",
             "/api/v1/services/approvals/{plan_id}",
+            "/api/v1/services/links",
+            "/api/v1/services/links/{flow_id}",
+            "/api/v1/services/links/{flow_id}/complete",
+            "/api/v1/services/links/{flow_id}/poll",
             "/api/v1/services/providers",
             "/api/v1/services/providers/{namespace}/refresh",
             "/api/v1/services/vault/rotate",

@@ -38,6 +38,8 @@ from kaged.services.errors import (
     CapabilityInvalidOutput,
     CapabilityRateLimited,
 )
+from kaged.services.flow import FlowEnds
+from kaged.store.service_rows import FlowRow
 from raising import raises_code
 from requirements import requirement
 
@@ -148,8 +150,23 @@ async def test_a_flow_that_is_over_stays_so_when_the_clock_is_set_back(lab: Serv
     lab.clock.set_wall(lab.clock.now_ms() - 30_000)
     assert (await lab.call("auth.list"))["flows"] == [fresh]
     lab.clock.set_wall(lab.clock.now_ms() - 86_400_000)
+    assert (await lab.call("auth.list"))["flows"] == [fresh]
+    lab.clock.advance(1801)
     with raises_code(INVALID, CapabilityError):
         await lab.call("auth.complete", flow_id=fresh["flow_id"], code="c")
+
+
+def test_a_flow_of_an_earlier_daemon_that_begins_later_than_now_is_over(lab: ServiceLab) -> None:
+    now_ms = lab.clock.now_ms()
+    ends = FlowEnds(lab.clock)
+
+    def begun(at_ms: int, name: str) -> FlowRow:
+        ends_at_ms = at_ms + 1_800_000
+        return FlowRow(name, "alice", "gog.email", None, "link", None, b"", 0, at_ms, ends_at_ms)
+
+    assert ends.is_over(begun(now_ms + 86_400_000, "set back while nothing ran"))
+    assert not ends.is_over(begun(now_ms + 30_000, "set back by a time server"))
+    assert not ends.is_over(begun(now_ms - 60_000, "a minute ago"))
 
 
 async def test_the_address_and_the_code_of_a_flow_lie_encrypted(

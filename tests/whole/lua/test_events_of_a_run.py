@@ -95,8 +95,9 @@ def test_a_script_changes_what_is_sent_to_the_model_and_nothing_that_is_kept(
     scripts.load(
         editor="kage.on('before_provider_request', function(event)\n"
         "for _, one in ipairs(event.messages) do\n"
-        "if type(one.content) == 'string' then\n"
-        "one.content = one.content:gsub('please', 'changed') end end return event end)\n"
+        "for _, block in ipairs(one.content) do\n"
+        "if block.text then block.text = block.text:gsub('please', 'changed') end\n"
+        "end end return event end)\n"
     )
     talk = Talk(project, model)
     run = talk.hear(say("Yes."))

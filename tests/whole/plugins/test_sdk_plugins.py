@@ -32,14 +32,14 @@ METHODS = [
     "tell.all",
 ]  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"mood": {"type": "string", "default": "calm"}}}
-LOCAL = "\n[plugins.sdk-sample-refuses]\nbad = true\n"
+LOCAL = "\n[plugins.sdk-sample-refuses]\nbad = true\n"  # until it is uninstalled
 
 
 @pytest.fixture(scope="module")
 def daemon(module_path: Path, model: ModelServer) -> Iterator[Daemon]:
     """Yield a daemon that knows where Bun is."""
     config = f'[sandbox.runtimes]\nbun = "{BUN.resolve()}"\n'
-    made = Daemon(module_path / "h", config=config, local=model.local_toml() + LOCAL)
+    made = Daemon(module_path / "h", config=config, local=model.local_toml())
     made.start()
     yield made
     made.close()
@@ -205,6 +205,8 @@ def test_a_wrong_greeting_and_a_refused_config_end_the_start(
     file = next(refuses.root.glob("main.*"))
     text = file.read_text(encoding="utf-8").replace('"sdk-sample"', '"sdk-sample-refuses"')
     file.write_text(text, encoding="utf-8")
+    local = (daemon.home / "local.toml").read_text(encoding="utf-8")
+    daemon.write("local.toml", local + LOCAL)
     state = refuses.run()
     assert state["state"] == "failed"
     assert "bad is set" in state["note"], state["note"]

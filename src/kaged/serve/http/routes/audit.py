@@ -98,7 +98,8 @@ async def query(
 
 
 @router.get(
-    "/projects/{project_id}/audit", **documented("Ask what is on record about one's own work", 400)
+    "/projects/{project_id}/audit",
+    **documented("Ask what is on record about one's own work", 400, 404),
 )
 async def query_own(
     services: Services,
