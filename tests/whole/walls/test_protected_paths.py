@@ -154,9 +154,11 @@ def test_a_command_bearing_key_is_taken_back_and_the_rest_stays(
     project.write("commands", "[core]\n\tfsmonitor = touch ran\n")
     plant = f"mkdir -p hooked; {planting('hooked/pre-commit')}; git config '{key}' '{value}'"
     done = sh(f"{plant}; git config branch.new.remote origin; git config user.name agent")
-    (one,) = done["taken_back"]
-    assert one["path"] == ".git/config"
-    assert one["keys"] == [key.lower() if "gitdir" not in key else "includeif.gitdir:/.path"]
+    # Once, or again: the look may fall between git's reading of the file and its writing anew.
+    assert done["taken_back"]
+    wanted = key.lower() if "gitdir" not in key else "includeif.gitdir:/.path"
+    for one in done["taken_back"]:
+        assert (one["path"], one["keys"]) == (".git/config", [wanted])
     listed = git("config", "--file", ".git/config", "--list", cwd=project.root)
     assert key.lower() not in listed.lower()
     assert "branch.new.remote=origin" in listed
