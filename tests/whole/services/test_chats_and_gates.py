@@ -118,7 +118,7 @@ def test_a_list_says_of_each_capability_what_it_needs(desk: Desk) -> None:
     assert bad["data"]["code"] == "capability_invalid_input"
 
 
-@whole("SC-POL-02", "SC-POL-03", "SC-POL-04", "SC-AMB-17")
+@whole("SC-POL-02", "SC-POL-03", "SC-POL-04", "SC-AMB-17", "SC-AMB-18")
 @pytest.mark.parametrize(
     ("name", "open_in"),
     [
