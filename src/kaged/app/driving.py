@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kaged.store import Store
     from kaged.tools.definition import Handler
     from kaged.tools.dispatch import ToolDispatcher
+    from kaged.tools.session_labels import SessionLabels
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ def build_driver(
     todos: TodoService,
     audit: AuditPost,
     pipeline: Callable[[], Pipeline | None],
+    labels: SessionLabels,
     run_ended: Sequence[RunEnded],
     ready: Ready,
     idle_s: Callable[[], float],
@@ -83,7 +85,7 @@ def build_driver(
 ) -> Driving:
     """Put the loop together; nothing runs yet."""
     transforms = Transforms()
-    policies = Policies(pipeline, clock, ids)
+    policies = Policies(pipeline, labels, clock, ids)
     runs: dict[str, RunState] = {}
 
     async def between_turns(session_id: str) -> bool:
@@ -165,6 +167,7 @@ def open_loop(
         todos=TodoService(store, ids),
         audit=audit,
         pipeline=pipeline,
+        labels=sessions.labels,
         run_ended=run_ended,
         ready=ready,
         idle_s=lambda: float(settings().daemon.value.sessions.idle_seconds),

@@ -64,7 +64,7 @@ def build_mcp(
         work,
         sessions,
         servers,
-        Offers(pipeline, clock),
+        Offers(pipeline, sessions.labels, clock),
         audit=audit,
         ids=ids,
         pipeline=pipeline,

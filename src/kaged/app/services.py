@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -24,6 +24,8 @@ from kaged.config.settings import Settings
 from kaged.config.skill_file import SkillMetadata
 from kaged.events import EventHub
 from kaged.inbox import Inbox
+from kaged.pipeline.pipeline import Pipeline
+from kaged.services.account_policies import AccountPolicies
 from kaged.services.account_service import AccountService, PlannedProvider
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, OperationsOf
@@ -50,6 +52,7 @@ from kaged.store import Store
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
+from kaged.tools.session_labels import SessionLabels
 
 TOPIC: Final = "services"
 
@@ -77,6 +80,8 @@ async def build_services(
     inbox: Inbox,
     skill_metadata: dict[str, SkillMetadata],
     operations_of: OperationsOf,
+    pipeline: Callable[[], Pipeline | None],
+    labels: SessionLabels,
     clock: Clock,
     closing: AsyncExitStack,
 ) -> AccountService:
@@ -134,6 +139,7 @@ async def build_services(
             limits,
             trail,
             memory.rows,
+            AccountPolicies(pipeline, labels, clock),
         ),
         strict_output=section.strict_output,
     )

@@ -8,6 +8,7 @@ from kaged.audit import AuditLog
 from kaged.base import Clock, Ids
 from kaged.events import EventHub
 from kaged.projects.readiness import Ready
+from kaged.sessions.label_entries import open_labels
 from kaged.sessions.lifecycle import Lifecycle, publish_session, record_switch, redacted_params
 from kaged.sessions.navigation import Navigation
 from kaged.sessions.session_service import SessionService
@@ -47,4 +48,5 @@ def build_sessions(
         service=service,
         navigation=Navigation(store, transcript, service, lifecycle, ready=ready),
         calls=calls,
+        labels=open_labels(store, transcript, audit),
     )

@@ -151,6 +151,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         registry=registry,
         outcomes=(OutcomeStream(hub), sessions.calls, sessions.service.reviewed),
         starts=(sessions.calls,),
+        labels=sessions.labels,
         quotas=quota_rules(settings.daemon.value.tools),
         sealed=sealed_folder(settings.daemon.value.tools),
         rules=protected_rules(settings.daemon.value.tools),
@@ -181,6 +182,8 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         operations_of=lambda person: (
             (core.services.service_accounts.grant_of(person) or state.grant_of(person)).operations
         ),
+        pipeline=lambda: active_pipeline.pipeline,
+        labels=sessions.labels,
         clock=clock,
         closing=closing,
     )

@@ -179,6 +179,7 @@ class ChangedTools(StrEnum):
     FOLLOW = "follow"
 
 
+_LABEL: Final = TextShape(max_chars=200, pattern=r"\S+", means="a label without spaces")
 _GLOB: Final = TextShape(max_chars=200, pattern=r"[A-Za-z0-9_./*-]+", means="a name or glob")
 
 
@@ -225,6 +226,11 @@ class McpServerEntry:
     )
     max_output_kb: int = key(
         Whole(1, MAX_OUTPUT_KB), "How many KiB of one answer are handed on.", default=256
+    )
+    labels: tuple[str, ...] = key(
+        ListOf(_LABEL, max_items=16),
+        "Labels that policies see on everything that it returns.",
+        default=("untrusted",),
     )
 
 

@@ -157,6 +157,8 @@ def custom_draft(kind: JsonValue, data: JsonValue) -> EntryDraft:
     """Read the arguments of `append_entry`."""
     if not isinstance(kind, str) or not kind or not isinstance(data, dict):
         raise ScriptCallRefused("kage.session.append_entry: kind must be a non-empty string")
+    if kind.startswith("kaged."):
+        raise ScriptCallRefused("kage.session.append_entry: kinds with kaged. are the host's own")
     return EntryDraft(EntryKind.CUSTOM, {"kind": kind, "data": data})
 
 

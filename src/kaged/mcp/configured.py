@@ -68,6 +68,7 @@ def _plan(
         enabled=server.enabled and not fault,
         fault=fault,
         reaches_net=bool(policy.net),
+        labels=frozenset(server.labels),
     )
 
 

@@ -124,6 +124,7 @@ def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
         # What an outside server does with a call is its own business, so it counts as a change.
         changes=True,
         reaches_net=server.plan.reaches_net,
+        labels=server.plan.labels,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.hooked_call import HookedCall
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools import ToolCallContext
+    from kaged.tools.session_labels import SessionLabels
 
 MAX_OFFERS: Final = 200
 MAX_URI_CHARS: Final = 2000
@@ -28,8 +29,11 @@ _UNDONE: Final = "nothing was fetched"
 class Offers:
     """Fetches what servers offer beside tools; policy plugins stand on both sides of it."""
 
-    def __init__(self, pipeline: Callable[[], Pipeline | None], clock: Clock) -> None:
+    def __init__(
+        self, pipeline: Callable[[], Pipeline | None], labels: SessionLabels, clock: Clock
+    ) -> None:
         self._pipeline = pipeline
+        self._labels = labels
         self._clock = clock
 
     async def prompts(self, server: OutsideServer) -> Sequence[JsonObject]:
@@ -54,7 +58,7 @@ class Offers:
             PipelineRefused: a policy plugin said no.
             McpServerUnavailable, McpCallFailed: the server gives none.
         """
-        hooked = self.guarded("prompt", server.name, context)
+        hooked = await self.guarded("prompt", server.name, context)
         if hooked is not None:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
@@ -65,6 +69,7 @@ class Offers:
             if outcome.changed:
                 name = str(outcome.payload.prompt_id)
                 arguments = {str(k): str(v) for k, v in (outcome.payload.args or {}).items()}
+        await self._label(server, hooked, context)
         sent: JsonObject = {"name": name, "arguments": {**arguments}}
         answer = _bounded(server, await server.fetch("prompts/get", sent))
         messages = answer.get("messages")
@@ -83,13 +88,14 @@ class Offers:
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
         """Read a resource; returns `contents`. Raises as `get_prompt`."""
-        hooked = self.guarded("resource", server.name, context)
+        hooked = await self.guarded("resource", server.name, context)
         if hooked is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
             about = ResourceMetadata(uri=uri, server_id=server.name)
             outcome = await policy_answer(hooked.before_resource(uri, {}, about), undone=_UNDONE)
             uri = str(outcome.payload.uri) if outcome.changed else uri
+        await self._label(server, hooked, context)
         answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
         contents = answer.get("contents")
         if not isinstance(contents, list):
@@ -102,7 +108,7 @@ class Offers:
             raise McpAnswerInvalid("a policy plugin changed a resource into something invalid")
         return result
 
-    def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
+    async def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
         """Open the way through the pipeline for a fetch; None when no plugin waits on it."""
         pipeline = self._pipeline()
         hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch")
@@ -120,11 +126,24 @@ class Offers:
             at_ms=self._clock.now_ms(),
             subject=subject_of(context.identity, context.operator_id),
             agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
+            labels=await self._labels.of(context.session_id),
             source="agent",
             scope=scope,
             properties={"project_id": context.project_id, "run_id": context.run_id},
         )
-        return HookedCall(pipeline, origin)
+        keep = self._labels.keeper(context.session_id, source=scope, run_id=context.run_id)
+        return HookedCall(pipeline, origin, keep)
+
+    async def _label(
+        self, server: OutsideServer, hooked: HookedCall | None, context: ToolCallContext
+    ) -> None:
+        """Put what a server's content is known to be on the session, before any of it arrives."""
+        labels = server.plan.labels
+        await self._labels.add(
+            context.session_id, labels, source=server.name, run_id=context.run_id
+        )
+        if hooked is not None:
+            hooked.label(labels)
 
 
 async def hooked_resource(

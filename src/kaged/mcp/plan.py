@@ -14,6 +14,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner, SpawnRequest
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.approvals import Approvals
+from kaged.tools.session_labels import UNTRUSTED
 
 _log = structlog.get_logger("kaged.mcp")
 
@@ -23,7 +24,7 @@ class OutsidePlan:
     """How a server is to be run, as the operator wrote it down.
 
     `fault` says why it cannot be. `allow` and `deny` are globs over the server's own tool names;
-    `follow` takes changed tools without asking.
+    `follow` takes changed tools without asking. `labels` are on everything that it returns.
     """
 
     name: str
@@ -38,6 +39,7 @@ class OutsidePlan:
     enabled: bool = True
     fault: str = ""
     reaches_net: bool = False
+    labels: frozenset[str] = frozenset({UNTRUSTED})
 
     def takes(self, original: str) -> bool:
         """Return whether the operator wants a tool at all."""

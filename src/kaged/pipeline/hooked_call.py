@@ -6,7 +6,8 @@ caller decides how to answer; a faulty policy file and a failed policy plugin ar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision
@@ -19,7 +20,7 @@ from kaged.pipeline.payloads.base import HOST
 from kaged.pipeline.slots import MCPExtension, PromptMetadata, ResourceMetadata, ToolMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from kaged.pipeline.contexts import PluginContextTable
     from kaged.pipeline.origin import CallOrigin
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from kaged.pipeline.pipeline import Pipeline
     from kaged.pipeline.records import PluginViolation
     from kaged.pipeline.slots import CompletionExtension, Extensions
+
+KeepLabels: TypeAlias = "Callable[[frozenset[str]], Awaitable[None]]"
 
 _ALLOWED = Decision.allow("pipeline")
 
@@ -54,11 +57,18 @@ class HookOutcome:
 
 
 class HookedCall:
-    """One call's way through the pipeline; keeps plugin memory and extensions from pre to post."""
+    """One call's way through the pipeline; keeps plugin memory and extensions from pre to post.
 
-    def __init__(self, pipeline: Pipeline, origin: CallOrigin) -> None:
+    `keep` takes the labels that plugins put on the call's data.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, origin: CallOrigin, keep: KeepLabels | None = None
+    ) -> None:
         self._pipeline = pipeline
         self._origin = origin
+        self._keep = keep
+        self._kept = origin.labels
         self._contexts: PluginContextTable | None = None
         self._extensions: Extensions | None = None
         subject = origin.subject
@@ -80,6 +90,16 @@ class HookedCall:
         if filled is None or filled.security is None:
             return self._origin.labels
         return filled.security.labels
+
+    def label(self, labels: frozenset[str]) -> None:
+        """Put labels of the host on the call's data, for the hooks that follow."""
+        self._kept |= labels
+        filled = self._extensions
+        if filled is None or filled.security is None:
+            self._origin = replace(self._origin, labels=self._origin.labels | labels)
+            return
+        security = filled.security.model_copy(update={"labels": filled.security.labels | labels})
+        self._extensions = filled.model_copy(update={"security": security})
 
     async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> HookOutcome:
         """Run `tool_pre_invoke`; returns the call to make, which may be another than asked for."""
@@ -201,6 +221,10 @@ class HookedCall:
                 refusal=refusal,
             )
         self._extensions = result.modified_extensions or extensions
+        if self._keep is not None and not self.labels <= self._kept:
+            # Also of a call that is refused: what it was about is in the session all the same.
+            await self._keep(self.labels - self._kept)
+            self._kept = self.labels
         if contexts is not None:
             self._contexts = {**(self._contexts or {}), **contexts}
         if result.continue_processing and result.modified_payload is None:

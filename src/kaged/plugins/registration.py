@@ -23,11 +23,13 @@ from kaged.tools import (
     ToolSource,
 )
 from kaged.tools.registry import ToolRegistry
+from kaged.tools.session_labels import UNTRUSTED
 from kaged.wire.context import CONTEXT_MEMBER, WireContext
 
 HOST_MEMBERS: Final = (CONTEXT_MEMBER, "_config")
 """Members of a call's params that the host fills; no caller may send them."""
 
+_FROM_OUTSIDE: Final = frozenset({UNTRUSTED})
 _log = structlog.get_logger("kaged.plugins")
 
 
@@ -84,6 +86,7 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
             ),
         )
 
+    reaches_net = any(isinstance(one, NetCapability) for one in installed.capabilities)
     return Tool(
         ToolDefinition(
             name=tool.name,
@@ -100,7 +103,8 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
         # What a plugin does with a call is its own business, so it counts as a change.
         changes=True,
         check=_refuse_host_members,
-        reaches_net=any(isinstance(one, NetCapability) for one in installed.capabilities),
+        reaches_net=reaches_net,
+        labels=_FROM_OUTSIDE if reaches_net else frozenset(),
     )
 
 

@@ -16,6 +16,7 @@ from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
+from kaged.services.account_policies import AccountPolicies, HookedOperation
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.asking import ask_provider, scrubbed_error
@@ -73,6 +74,7 @@ class ManagerParts:
     limits: RateLimits
     trail: Trail
     rows: ServiceRows
+    policies: AccountPolicies
 
 
 @dataclass(slots=True)
@@ -128,10 +130,11 @@ class CapabilityManager:
             # 3. Whose account: one of this user's, for this capability. Then what is asked of it.
             await self._choose_account(call)
             self._read_input(call)
+            hooked = await self._pass_policies(call)
             if operation.spec.mutating:
                 entered = await self._enter(call)
                 if isinstance(entered, Replay):
-                    return await self._replay(call, entered)
+                    return await self._replay(call, entered, hooked)
                 ticket = entered
             self._pass_limits(call)
 
@@ -142,10 +145,11 @@ class CapabilityManager:
             elif capability.sensitive:
                 record.gate = "audit"
                 self._parts.trail.require_writable()
+            await hooked.label()
             output, known = await self._run(call)
 
             # 5. Only what holds no credential leaves the host.
-            hardened = await self._harden(call, output, known)
+            hardened = await hooked.after(await self._harden(call, output, known))
             schema = operation.output_schema
             if schema is not None and not schema.is_valid(hardened):
                 raise CapabilityInvalidOutput("the provider's output does not match its schema")
@@ -211,6 +215,20 @@ class CapabilityManager:
         if call.key is not None:
             call.record.note_key(call.key)
 
+    async def _pass_policies(self, call: _Invocation) -> HookedOperation:
+        """Ask the pipeline's policies; an input that they change is read like any other."""
+        call.record.gate = "policies"
+        opened = self._parts.policies.open(
+            call.caller, call.capability, call.operation, call.record.request_id
+        )
+        hooked = await opened
+        given = call.input_data or {}
+        changed = await hooked.before(given)
+        if changed != given:
+            call.params = {**call.params, "input": changed}
+            self._read_input(call)
+        return hooked
+
     async def _enter(self, call: _Invocation) -> Ticket | Replay:
         """Make sure that a mutating call happens once.
 
@@ -237,11 +255,12 @@ class CapabilityManager:
             known, _ = await self._secrets(call)
             raise scrubbed_error(kept.error, known) from None
 
-    async def _replay(self, call: _Invocation, kept: Replay) -> JsonObject:
+    async def _replay(self, call: _Invocation, kept: Replay, hooked: HookedOperation) -> JsonObject:
         """Return what the same call gave before, unless that holds what is a secret by now."""
         known, _ = await self._secrets(call)
         call.record.gate = "output"
-        output = await self._harden(call, kept.output, known)
+        await hooked.label()
+        output = await hooked.after(await self._harden(call, kept.output, known))
         await call.record.ok("replayed")
         return _answer(kept.request_id, output, replayed=True)
 

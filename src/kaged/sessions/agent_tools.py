@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kaged.tools.outcomes import OutcomeSink, StartSink
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.resolution import EnabledTool
+    from kaged.tools.session_labels import SessionLabels
     from kaged.workspace import ProjectPath
     from kaged.workspace.journal_files import JournalFiles
     from kaged.workspace.undo_step import Author
@@ -96,6 +97,7 @@ class AgentToolService:
         registry: ToolRegistry | None = None,
         outcomes: Sequence[OutcomeSink] = (),
         starts: Sequence[StartSink] = (),
+        labels: SessionLabels | None = None,
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
         on_session: Callable[[str, str, Ownership], Awaitable[object]] = _nothing,
@@ -126,6 +128,7 @@ class AgentToolService:
             pipeline=pipeline,
             outcomes=(*outcomes, self.metrics),
             starts=starts,
+            labels=labels,
             quotas=CallQuotas(quotas, clock) if quotas else None,
             permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
         )

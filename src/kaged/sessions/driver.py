@@ -441,7 +441,7 @@ class SessionDriver:
         if run.top == ROOT_CALLER:
             injected = await self._known.injections(live.known, agent_run, self._ids.tagged("req"))
             agent_run.system_prompt = system_prompt(agent_run.system_prompt, injected)
-        hooked = self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
+        hooked = await self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
         asked = agent_run.window.messages[-1] if agent_run.window.messages else None
         if hooked is not None and asked is not None and asked.role == "user":
             text, agent_run.system_prompt = await hooked.before(

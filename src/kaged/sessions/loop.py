@@ -127,7 +127,7 @@ def require_context_space(agent_run: AgentRun) -> None:
 
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
     """Ask the model once; a window that turns out to be too large is compacted and asked again."""
-    hooked = parts.policies.model_call(agent_run)
+    hooked = await parts.policies.model_call(agent_run)
     request = await assemble(agent_run, parts.todos, parts.transforms, hooked)
     try:
         turn = await _timed(agent_run, request, parts, hooked)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.agent_run import AgentRun, RunState
+    from kaged.tools.session_labels import SessionLabels
 
 _BELOW = ".subagents."
 _INPUT, _OUTPUT = "cmf.llm_input", "cmf.llm_output"
@@ -38,17 +39,25 @@ _STOP_REASONS: Final = {
 class Policies:
     """Opens passages through the pipeline in force; gives None where no plugin waits."""
 
-    def __init__(self, pipeline: Callable[[], Pipeline | None], clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        pipeline: Callable[[], Pipeline | None],
+        labels: SessionLabels,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
         self._pipeline = pipeline
+        self._labels = labels
         self._clock = clock
         self._ids = ids
 
-    def model_call(self, agent_run: AgentRun) -> HookedModelCall | None:
+    async def model_call(self, agent_run: AgentRun) -> HookedModelCall | None:
         """Open the way around one model call."""
         pipeline = self._waiting(_INPUT, _OUTPUT)
         if pipeline is None:
             return None
-        hooked = self._opened(pipeline, agent_run.run, agent_run.path, agent_run.model.alias)
+        alias = agent_run.model.alias
+        hooked = await self._opened(pipeline, agent_run.run, agent_run.path, alias)
         return HookedModelCall(hooked, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
     async def prompt(self, run: RunState, path: str, text: str) -> str:
@@ -58,7 +67,7 @@ class Policies:
             return text
         from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
-        hooked = self._opened(pipeline, run, path, None)
+        hooked = await self._opened(pipeline, run, path, None)
         described = PromptMetadata(name=path, description="The system prompt of an agent.")
         await policy_answer(hooked.before_prompt(path, {}, described))
         rendered: dict[str, Any] = {
@@ -67,12 +76,12 @@ class Policies:
         hook_outcome = await policy_answer(hooked.after_prompt(path, rendered, described))
         return _prompt_text(hook_outcome.payload.result, text) if hook_outcome.changed else text
 
-    def agent_call(self, run: RunState, path: str, model: str) -> HookedAgentCall | None:
+    async def agent_call(self, run: RunState, path: str, model: str) -> HookedAgentCall | None:
         """Open the way around the work of one agent."""
         pipeline = self._waiting("agent_pre_invoke", "agent_post_invoke")
         if pipeline is None:
             return None
-        return HookedAgentCall(self._opened(pipeline, run, path, model), path)
+        return HookedAgentCall(await self._opened(pipeline, run, path, model), path)
 
     def _waiting(self, *hooks: str) -> Pipeline | None:
         pipeline = self._pipeline()
@@ -80,14 +89,18 @@ class Policies:
             return None
         return pipeline
 
-    def _opened(
+    async def _opened(
         self, pipeline: Pipeline, run: RunState, path: str, model: str | None
     ) -> HookedCall:
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - only with a pipeline
 
-        return HookedCall(pipeline, self._origin(run, path, model))
+        known = await self._labels.of(run.session_id)
+        keep = self._labels.keeper(run.session_id, source=path, run_id=run.run_id)
+        return HookedCall(pipeline, self._origin(run, path, model, known), keep)
 
-    def _origin(self, run: RunState, path: str, model: str | None) -> CallOrigin:
+    def _origin(
+        self, run: RunState, path: str, model: str | None, labels: frozenset[str]
+    ) -> CallOrigin:
         """Write down what the host knows for certain; nothing of it comes from messages."""
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
@@ -101,6 +114,7 @@ class Policies:
             at_ms=self._clock.now_ms(),
             subject=subject_of(run.identity, run.operator_id),
             agent=AgentPlace(run.session_id, tuple(path.split(_BELOW))),
+            labels=labels,
             source="agent",
             properties={"project_id": run.project_id, "run_id": run.run_id},
             model=None if model is None else LLMExtension(model_id=model),

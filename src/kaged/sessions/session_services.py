@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from kaged.sessions.tool_log import ToolCallLog
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
+    from kaged.tools.session_labels import SessionLabels
 
 
 @dataclass(slots=True)
 class SessionServices:
-    """Sessions: their entries, their list, moves between them, their tool calls, their runs.
+    """Sessions: their entries, their list, moves, their tool calls, their labels, their runs.
 
     `driver` is None in a daemon that was built without the agent loop.
     """
@@ -29,4 +30,5 @@ class SessionServices:
     service: SessionService
     navigation: Navigation
     calls: ToolCallLog
+    labels: SessionLabels
     driver: SessionDriver | None = None

@@ -68,7 +68,7 @@ class Delegations:
         agent_run = await self.run_factory.create(
             run, path, child_key(path, context.request_id), depth=depth, fresh=True
         )
-        hooked = self.parts.policies.agent_call(run, path, agent_run.model.alias)
+        hooked = await self.parts.policies.agent_call(run, path, agent_run.model.alias)
         if hooked is not None:
             message, agent_run.system_prompt = await hooked.before(
                 message,
@@ -89,7 +89,7 @@ class Delegations:
                 run, path, child_key(path, call.request_id), depth=agent_run.depth + 1
             )
             await settle(child)
-            hooked = self.parts.policies.agent_call(run, path, child.model.alias)
+            hooked = await self.parts.policies.agent_call(run, path, child.model.alias)
             result = await self._work(child, context, hooked)
         except KagedError as error:
             body = tool_error_of(error).as_json()

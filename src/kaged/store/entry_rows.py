@@ -177,6 +177,21 @@ class EntryRows(RowRepository):
 
         return await self._database.read(work)
 
+    async def of_kind(self, session_id: str, kind: str, make: Make[T]) -> list[T]:
+        """Return the entries of one kind that a session shows, the compacted ones included.
+
+        `make` is not told which those are.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+
+        def work(conn: Connection) -> list[T]:
+            segments = segments_of(conn, session_by_id(conn, session_id))
+            return [make(row, None) for row in _rows(conn, segments, None, (_E.kind == kind,))]
+
+        return await self._database.read(work)
+
     async def find(self, session_id: str, prefix: str, make: Make[T]) -> T:
         """Return the one entry of a session whose id begins with `prefix`.
 

@@ -87,7 +87,7 @@ class Tool:
     `requires` where these depend on the arguments. `changes` says whether a call would change
     something, so that the audit log must be writable first. `check` refuses, with `InvalidParams`,
     what a schema cannot say. `aliases` are hidden names with the arguments they stand for.
-    `reaches_net` tells policies that the tool may connect elsewhere.
+    `reaches_net` tells policies that the tool may connect elsewhere; `labels` are on its results.
     """
 
     definition: ToolDefinition
@@ -98,3 +98,4 @@ class Tool:
     check: ParamCheck | None = None
     aliases: Mapping[str, JsonObject] = field(default_factory=lambda: _NO_ALIASES)
     reaches_net: bool = False
+    labels: frozenset[str] = frozenset()

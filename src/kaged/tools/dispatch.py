@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from kaged.tools.quotas import CallQuotas
     from kaged.tools.registry import RegisteredTool, ToolRegistry
     from kaged.tools.resolution import AgentTools
+    from kaged.tools.session_labels import SessionLabels
     from kaged.workspace import ProjectPath, Workspace
 
+_UNLABELLED: frozenset[str] = frozenset()
 _PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
 _CANCELLATION: JsonObject = {"code": CANCELLED, "message": "The call was cancelled."}
 
@@ -87,6 +89,7 @@ class ToolDispatcher:
         pipeline: Callable[[], Pipeline | None] = lambda: None,
         outcomes: Sequence[OutcomeSink] = (),
         starts: Sequence[StartSink] = (),
+        labels: SessionLabels | None = None,
         quotas: CallQuotas | None = None,
         permissions: ToolPermissions | None = None,
     ) -> None:
@@ -98,6 +101,7 @@ class ToolDispatcher:
         self._pipeline = pipeline
         self._outcomes = tuple(outcomes)
         self._starts = tuple(starts)
+        self._labels = labels
         self._quotas = quotas
 
     async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
@@ -123,11 +127,12 @@ class ToolDispatcher:
             call = self.admit(name, found, params, context)
             if self._quotas is not None:
                 self._quotas.require(call.entry.definition, context)
-            hooked = self._hooked(call, context)
+            hooked = await self._hooked(call, context)
             if hooked is not None:
                 changed = await hooked.before(call.entry, call.args)
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
+            await self._label(call, hooked, context)
             await trail.admitted()
             if _changes(call):
                 await trail.require_durable()
@@ -223,7 +228,7 @@ class ToolDispatcher:
 
     # -- own -----------------------------------------------------------------------------------
 
-    def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
+    async def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""
         pipeline = self._pipeline()
         if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
@@ -231,7 +236,26 @@ class ToolDispatcher:
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.tools.hooked_tool_call import HookedToolCall  # noqa: PLC0415 - see the line above
 
-        return HookedToolCall(pipeline, context, call.entry, self._clock)
+        labels = self._labels
+        known = _UNLABELLED if labels is None else await labels.of(context.session_id)
+        return HookedToolCall(pipeline, context, call.entry, self._clock, known, labels)
+
+    async def _label(
+        self, call: AdmittedCall, hooked: HookedToolCall | None, context: ToolCallContext
+    ) -> None:
+        """Put what a tool's results are known to be on the session.
+
+        Before the call, because an error or half of an answer is as much a result.
+        """
+        tool = call.entry.tool
+        if not tool.labels:
+            return
+        if self._labels is not None:
+            await self._labels.add(
+                context.session_id, tool.labels, source=call.entry.name, run_id=context.run_id
+            )
+        if hooked is not None:
+            hooked.label(tool.labels)
 
     def _admit_changed(
         self,

@@ -14,9 +14,11 @@ from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
     from kaged.base import Clock, JsonObject, JsonValue
+    from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
     from kaged.tools.registry import RegisteredTool
+    from kaged.tools.session_labels import SessionLabels
 
 _BELOW: Final = ".subagents."
 _PRE: Final = "tool_pre_invoke"
@@ -27,9 +29,19 @@ class HookedToolCall:
     """One call and the plugins on both sides of it. `changed_by` names who changed it."""
 
     def __init__(
-        self, pipeline: Pipeline, context: ToolCallContext, entry: RegisteredTool, clock: Clock
+        self,
+        pipeline: Pipeline,
+        context: ToolCallContext,
+        entry: RegisteredTool,
+        clock: Clock,
+        labels: frozenset[str],
+        session_labels: SessionLabels | None,
     ) -> None:
-        self._hooked = HookedCall(pipeline, _origin(context, entry, clock))
+        keep = session_labels and session_labels.keeper(
+            context.session_id, source=entry.name, run_id=context.run_id
+        )
+        self._hooked = HookedCall(pipeline, _origin(context, entry, clock, labels), keep)
+        self._policy = context.cage_policy
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
@@ -41,7 +53,7 @@ class HookedToolCall:
                 faulty.
         """
         hook_outcome = await policy_answer(
-            self._hooked.before_tool(entry.name, args, _described(entry))
+            self._hooked.before_tool(entry.name, args, _described(entry, self._policy))
         )
         if not hook_outcome.changed:
             return None
@@ -51,10 +63,14 @@ class HookedToolCall:
         self.changed_by = hook_outcome.changed_by
         return changed
 
+    def label(self, labels: frozenset[str]) -> None:
+        """Put labels of the host on the call's data."""
+        self._hooked.label(labels)
+
     async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
         """Run `tool_post_invoke`; returns the result to hand on. Raises as `before`."""
         hook_outcome = await policy_answer(
-            self._hooked.after_tool(entry.name, result, _described(entry))
+            self._hooked.after_tool(entry.name, result, _described(entry, self._policy))
         )
         return to_json(hook_outcome.payload.result) if hook_outcome.changed else result
 
@@ -79,7 +95,9 @@ class HookedToolCall:
         return data
 
 
-def _origin(context: ToolCallContext, entry: RegisteredTool, clock: Clock) -> CallOrigin:
+def _origin(
+    context: ToolCallContext, entry: RegisteredTool, clock: Clock, labels: frozenset[str]
+) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the arguments."""
     definition = entry.definition
     return CallOrigin(
@@ -87,18 +105,24 @@ def _origin(context: ToolCallContext, entry: RegisteredTool, clock: Clock) -> Ca
         at_ms=clock.now_ms(),
         subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
+        labels=labels,
         source="agent",
         scope=definition.plugin_name or definition.namespace,
         properties={"project_id": context.project_id, "run_id": context.run_id},
     )
 
 
-def _described(entry: RegisteredTool) -> ToolMetadata:
+def _described(entry: RegisteredTool, policy: CagePolicy | None) -> ToolMetadata:
     definition = entry.definition
-    reaches_net = entry.tool.reaches_net or any(
-        isinstance(one, NetRequirement)
-        or (isinstance(one, CapabilityRequirement) and one.name in _MAY_CONNECT)
-        for one in definition.requires
+    # A program of a cage without network reaches nothing; one without a cage, everything.
+    open_cage = policy is None or bool(policy.net)
+    reaches_net = entry.tool.reaches_net or (
+        open_cage
+        and any(
+            isinstance(one, NetRequirement)
+            or (isinstance(one, CapabilityRequirement) and one.name in _MAY_CONNECT)
+            for one in definition.requires
+        )
     )
     return ToolMetadata(
         name=entry.name,

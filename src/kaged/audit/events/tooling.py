@@ -27,6 +27,11 @@ AGENT_TOOLING = Chapter(
             "alias:str? rule:str detail:str error_code:str changed_by:str? denied_by:str?",
         ),
         event(
+            "session.labelled",
+            "Data with new labels came into a session; `source` is the call that brought it.",
+            "session_id:str labels:list source:str",
+        ),
+        event(
             "code.lsp.server_spawned",
             "A language server started.",
             "language:str command:any project_id:str?",

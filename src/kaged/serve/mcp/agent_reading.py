@@ -95,7 +95,7 @@ class AgentReading:
                 return await read_session(self.sessions, self.project_id, which, context.identity)
             raise _no_resource(uri)
 
-        hooked = self.offers.guarded("resource", "kaged", context)
+        hooked = await self.offers.guarded("resource", "kaged", context)
         text = await hooked_resource(hooked, uri, read)
         return [ResourceContent(uri, "application/json", text=text)]
 
