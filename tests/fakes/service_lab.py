@@ -12,6 +12,8 @@ from kaged.audit import AuditEvent, AuditLog, AuditRow, AuditSink, ChainKey
 from kaged.audit.folding import FoldingLimits
 from kaged.base import Ids, JsonObject, ManualClock, Tasks
 from kaged.inbox import Inbox
+from kaged.kernel.identity import EVERYTHING
+from kaged.services.account_policies import AccountPolicies
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
@@ -45,6 +47,7 @@ from kaged.store import Store, sqlite_url
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
+from kaged.tools.session_labels import NewLabels, SessionLabels
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims
 
@@ -135,6 +138,14 @@ class FakeProvider:
         return [call for call in self.calls if isinstance(call, kind)]
 
 
+async def _no_labels(session_id: str) -> tuple[str, ...]:
+    return ()
+
+
+async def _forget(new: NewLabels) -> None:
+    pass
+
+
 class ServiceLab:
     """A host's service capabilities in a folder of their own."""
 
@@ -208,6 +219,9 @@ class ServiceLab:
                 self.limits,
                 self.trail,
                 self.rows,
+                AccountPolicies(
+                    lambda: None, SessionLabels(_no_labels, _forget), lambda _: EVERYTHING, clock
+                ),
             ),
             strict_output=strict_output,
         )

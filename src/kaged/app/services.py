@@ -24,11 +24,12 @@ from kaged.config.settings import Settings
 from kaged.config.skill_file import SkillMetadata
 from kaged.events import EventHub
 from kaged.inbox import Inbox
+from kaged.kernel.identity import PersonGrant
 from kaged.pipeline.pipeline import Pipeline
 from kaged.services.account_policies import AccountPolicies
 from kaged.services.account_service import AccountService, PlannedProvider
 from kaged.services.accounts import Accounts
-from kaged.services.admission import CallerAdmission, OperationsOf
+from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.configured import provider_rules, rate_rules, signing_key
@@ -52,6 +53,7 @@ from kaged.store import Store
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
+from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.session_labels import SessionLabels
 
 TOPIC: Final = "services"
@@ -79,9 +81,10 @@ async def build_services(
     hub: EventHub,
     inbox: Inbox,
     skill_metadata: dict[str, SkillMetadata],
-    operations_of: OperationsOf,
+    grant_of: Callable[[str], PersonGrant],
     pipeline: Callable[[], Pipeline | None],
     labels: SessionLabels,
+    approvals: CallApprovals,
     clock: Clock,
     closing: AsyncExitStack,
 ) -> AccountService:
@@ -89,8 +92,8 @@ async def build_services(
 
     Inputs are told apart by a digest with the key `fingerprints`. It outlives the process: a call
     that is repeated after a restart, or waited for consent, is the same call. `skill_metadata` is
-    what the files of the operator's skills say; it changes with them. `operations_of` says what
-    a person may call by now.
+    what the files of the operator's skills say; it changes with them. `grant_of` says what
+    a person is and may call by now.
 
     Raises:
         KagedError: the signing secret cannot be used.
@@ -122,7 +125,7 @@ async def build_services(
         skills,
         trail,
         require_skill=section.require_skill,
-        operations_of=operations_of,
+        operations_of=lambda person: grant_of(person).operations,
     )
     health = ConnectionHealth(accounts, flows, inbox, audit)
     linking = AccountLinking(admission, registry, accounts, flows, health)
@@ -139,7 +142,7 @@ async def build_services(
             limits,
             trail,
             memory.rows,
-            AccountPolicies(pipeline, labels, clock),
+            AccountPolicies(pipeline, labels, grant_of, clock, approvals),
         ),
         strict_output=section.strict_output,
     )

@@ -50,6 +50,7 @@ from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.routing import AgentRouting
 from kaged.toolbox.shell.launch import OWN_VARIABLES
+from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.outcome_stream import OutcomeStream
 from kaged.tools.registry import ToolRegistry
 from kaged.toolset.builtin_tools import (
@@ -118,6 +119,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         guard=readiness.guard("policies"),
     )
     closing.push_async_callback(pipeline.close)
+    approvals = CallApprovals(
+        inbox, ids, clock, lambda: float(state.settings.daemon.value.pipeline.ask_seconds)
+    )
     sessions = build_sessions(
         store, audit, hub, clock=clock, ids=ids, ready=readiness.ready, closing=closing
     )
@@ -152,6 +156,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         outcomes=(OutcomeStream(hub), sessions.calls, sessions.service.reviewed),
         starts=(sessions.calls,),
         labels=sessions.labels,
+        approvals=approvals,
         quotas=quota_rules(settings.daemon.value.tools),
         sealed=sealed_folder(settings.daemon.value.tools),
         rules=protected_rules(settings.daemon.value.tools),
@@ -179,11 +184,12 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         hub=hub,
         inbox=inbox,
         skill_metadata=skills.operator_metadata,
-        operations_of=lambda person: (
-            (core.services.service_accounts.grant_of(person) or state.grant_of(person)).operations
+        grant_of=lambda person: (
+            core.services.service_accounts.grant_of(person) or state.grant_of(person)
         ),
         pipeline=lambda: active_pipeline.pipeline,
         labels=sessions.labels,
+        approvals=approvals,
         clock=clock,
         closing=closing,
     )

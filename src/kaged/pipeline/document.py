@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -69,6 +70,16 @@ class PipelineDocument:
     problems: tuple[Problem, ...]
     hooks: frozenset[str] | None
     plugin_dirs: tuple[str, ...] = ()
+
+    def with_configs(self, configs: Iterable[PluginConfig]) -> PipelineDocument:
+        """Return the document with entries that no file has, after its own."""
+        first = len(self.entries)
+        more = tuple(
+            PluginEntry(index, config, 1, {}, {}) for index, config in enumerate(configs, first)
+        )
+        named = {hook for entry in more for hook in entry.config.hooks}
+        hooks = None if self.hooks is None else self.hooks | named
+        return replace(self, entries=(*self.entries, *more), hooks=hooks)
 
     @property
     def faulty(self) -> bool:

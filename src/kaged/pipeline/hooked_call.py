@@ -17,6 +17,7 @@ from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.origin import fill_slots
 from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST
+from kaged.pipeline.records import APPROVAL_REQUIRED
 from kaged.pipeline.slots import MCPExtension, PromptMetadata, ResourceMetadata, ToolMetadata
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class HookOutcome:
     def changed(self) -> bool:
         """Return whether any plugin changed the payload."""
         return bool(self.changed_by)
+
+    @property
+    def wants_approval(self) -> bool:
+        """Return whether the refusal would be none if a person agreed to the call."""
+        return self.violation is not None and self.violation.code == APPROVAL_REQUIRED
 
 
 class HookedCall:
@@ -100,6 +106,15 @@ class HookedCall:
             return
         security = filled.security.model_copy(update={"labels": filled.security.labels | labels})
         self._extensions = filled.model_copy(update={"security": security})
+
+    def approve(self, plugin: str) -> None:
+        """Let a plugin know, in the hooks that follow, that a person agreed to the call."""
+        tag = frozenset({f"approved:{plugin}"})
+        self._origin = replace(self._origin, tags=self._origin.tags | tag)
+        filled = self._extensions
+        if filled is not None and filled.meta is not None:
+            meta = filled.meta.model_copy(update={"tags": filled.meta.tags | tag})
+            self._extensions = filled.model_copy(update={"meta": meta})
 
     async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> HookOutcome:
         """Run `tool_pre_invoke`; returns the call to make, which may be another than asked for."""

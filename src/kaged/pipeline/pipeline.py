@@ -121,8 +121,10 @@ class Pipeline:
 
     # -- loading -------------------------------------------------------------------------------
 
-    async def load_file(self, path: Path, *, lenient: bool = False) -> LoadReport:
-        """Load the configuration file and put it in force if it is sound.
+    async def load_file(
+        self, path: Path, *, lenient: bool = False, also: Iterable[PluginConfig] = ()
+    ) -> LoadReport:
+        """Load the configuration file and put it in force if it is sound; `also` runs after it.
 
         Never raises for what the file says: a starting daemon must come up. With `lenient`, faulty
         plugins are left out and the rest runs.
@@ -134,6 +136,7 @@ class Pipeline:
             document = PipelineDocument(str(path), (), (problem,), None)
         else:
             document = parse_document(text, str(path))
+        document = document.with_configs(also)
         return await self.load(document, base=path.parent, lenient=lenient)
 
     async def load(
@@ -162,13 +165,12 @@ class Pipeline:
             await self._put_in_force(live, report)
             return report
 
-    async def load_configs(self, configs: Iterable[PluginConfig]) -> LoadReport:
+    async def load_configs(
+        self, configs: Iterable[PluginConfig], name: str = "<configs>"
+    ) -> LoadReport:
         """Start plugins from configuration objects instead of a file."""
-        entries = tuple(
-            PluginEntry(index, config, 1, {}, {}) for index, config in enumerate(configs)
-        )
-        hooks = frozenset(hook for entry in entries for hook in entry.config.hooks)
-        return await self.load(PipelineDocument("<configs>", entries, (), hooks))
+        empty = PipelineDocument(name, (), (), frozenset())
+        return await self.load(empty.with_configs(configs))
 
     async def close(self) -> None:
         """Stop the plugins, last first, and what still runs in the background."""

@@ -18,12 +18,14 @@ from kaged.base import Clock, Ids, JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.settings import Settings
+from kaged.config.toolsections import PipelineSection, UntrustedContent
 from kaged.projects.readiness import Guard
 
 if TYPE_CHECKING:
     from kaged.config.problems import Problem
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.pipeline import Pipeline, PipelineStatus
+    from kaged.pipeline.settings import PluginConfig
 
 WHAT = "The policy plugins around every call."
 CHECK = "Run `kaged pipeline check` and mend the lines named."
@@ -39,6 +41,11 @@ NEVER_FIRED = (
     *("cmf.tool_pre_invoke", "cmf.tool_post_invoke"),
 )
 """Hooks that plugins may have and no call of the daemon passes."""
+
+UNTRUSTED_GUARD = "untrusted-content"
+"""The name of the policy that `[pipeline] untrusted` switches on."""
+
+_SETTINGS = "[pipeline] untrusted"
 
 _log = structlog.get_logger("kaged.pipeline")
 
@@ -72,7 +79,7 @@ class PolicyPipeline:
         self._clock = clock
         self._ids = ids
         self._turn = asyncio.Lock()
-        if self._file is None:
+        if not self._wanted:
             self._guard.stand()
         else:
             active_pipeline.pipeline = self._build()
@@ -80,6 +87,11 @@ class PolicyPipeline:
     @property
     def _file(self) -> Path | None:
         return self._settings().daemon.value.pipeline.file
+
+    @property
+    def _wanted(self) -> bool:
+        section = self._settings().daemon.value.pipeline
+        return section.file is not None or section.untrusted is not UntrustedContent.OFF
 
     async def load(self) -> Sequence[Problem]:
         """Read the file and put it in force if it is sound; returns everything that is wrong.
@@ -94,7 +106,7 @@ class PolicyPipeline:
     async def _load(self) -> Sequence[Problem]:
         section = self._settings().daemon.value.pipeline
         pipeline = self._active_pipeline.pipeline
-        if section.file is None:
+        if not self._wanted:
             self._active_pipeline.pipeline = None
             if pipeline is not None:
                 await pipeline.close()
@@ -102,7 +114,12 @@ class PolicyPipeline:
         if pipeline is None:
             pipeline = self._active_pipeline.pipeline = self._build()
         pipeline.use_timeout(section.timeout_seconds)
-        report = await pipeline.load_file(section.file, lenient=section.lenient)
+        also = _from_settings(section)
+        report = await (
+            pipeline.load_configs(also, _SETTINGS)
+            if section.file is None
+            else pipeline.load_file(section.file, lenient=section.lenient, also=also)
+        )
         problems = [str(problem) for problem in report.problems]
         data: JsonObject = {
             "file": report.file,
@@ -128,7 +145,7 @@ class PolicyPipeline:
         pipeline = self._active_pipeline.pipeline
         if pipeline is None:
             return _none_row()
-        return status_row(pipeline.status, str(self._file))
+        return status_row(pipeline.status, str(self._file or _SETTINGS))
 
     def warnings(self) -> list[str]:
         """Return what is wrong with it, for the status page; empty when nothing is."""
@@ -155,11 +172,31 @@ class PolicyPipeline:
         )
 
 
+def _from_settings(section: PipelineSection) -> Sequence[PluginConfig]:
+    """Return the policies that the settings switch on by themselves."""
+    if section.untrusted is UntrustedContent.OFF:
+        return ()
+    from kaged.pipeline.settings import PluginConfig  # noqa: PLC0415  # only when configured
+
+    return (
+        PluginConfig(
+            name=UNTRUSTED_GUARD,
+            kind="kaged.pipeline.policies.UntrustedContentGuard",
+            hooks=["tool_pre_invoke"],
+            capabilities=frozenset({"read_labels"}),
+            config={"action": section.untrusted.value},
+        ),
+    )
+
+
 def file_row(settings: Settings) -> CheckRow:
     """Return doctor's row about the file, when no daemon runs: read, but nothing is started."""
-    file = settings.daemon.value.pipeline.file
+    section = settings.daemon.value.pipeline
+    file = section.file
     if file is None:
-        return _none_row()
+        if section.untrusted is UntrustedContent.OFF:
+            return _none_row()
+        return _row(CheckStatus.OK, f"{_SETTINGS}: 1 plugin, not started by this check")
     from kaged.pipeline.document import parse_document  # noqa: PLC0415  # only when configured
 
     try:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.discards import DiscardedChange
@@ -23,6 +23,9 @@ MAX_DENIAL_METRICS = 16
 _METRIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
+
+APPROVAL_REQUIRED: Final = "approval_required"
+"""The code of a violation that a person may overrule: the host asks, and the call waits."""
 
 DenialMetric: TypeAlias = "bool | int | float"
 

@@ -6,24 +6,28 @@ returns was written by somebody outside, so it is labelled before it is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.identity import SERVICE_PREFIX, PersonGrant
 from kaged.services.errors import CapabilityError, CapabilityInvalidOutput
+from kaged.tools.call_approvals import CallApprovals, CallQuestion
 from kaged.tools.errors import PipelineRefused, ReportedError
 from kaged.tools.policy_answer import policy_answer
 from kaged.tools.session_labels import UNTRUSTED, SessionLabels
 
 if TYPE_CHECKING:
     from kaged.base import Clock
-    from kaged.pipeline.hooked_call import HookedCall
+    from kaged.pipeline.hooked_call import HookedCall, HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.pipeline.slots import ToolMetadata
     from kaged.services.caller import ServiceCaller
     from kaged.services.registry import RegisteredCapability, RegisteredOperation
 
 _PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
+_UNDONE: Final = "the operation was not carried out"
 _OUTSIDE: Final = frozenset({UNTRUSTED})
 
 
@@ -31,11 +35,18 @@ class AccountPolicies:
     """Opens the way through the pipeline in force for one operation."""
 
     def __init__(
-        self, pipeline: Callable[[], Pipeline | None], labels: SessionLabels, clock: Clock
+        self,
+        pipeline: Callable[[], Pipeline | None],
+        labels: SessionLabels,
+        grant_of: Callable[[str], PersonGrant],
+        clock: Clock,
+        approvals: CallApprovals | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._labels = labels
+        self._grant_of = grant_of
         self._clock = clock
+        self._approvals = approvals
 
     async def open(
         self,
@@ -52,14 +63,28 @@ class AccountPolicies:
             return HookedOperation(name, session_id, self._labels)
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - see the line above
-        from kaged.pipeline.origin import CallOrigin, subject_of  # noqa: PLC0415 - as above
+        from kaged.pipeline.origin import CallOrigin  # noqa: PLC0415 - as above
         from kaged.pipeline.policies.egress import NET_ANNOTATION  # noqa: PLC0415 - as above
-        from kaged.pipeline.slots import ToolMetadata  # noqa: PLC0415 - as above
+        from kaged.pipeline.policies.untrusted import (  # noqa: PLC0415 - as above
+            CHANGES_ANNOTATION,
+        )
+        from kaged.pipeline.slots import (  # noqa: PLC0415 - as above
+            SubjectExtension,
+            SubjectType,
+            ToolMetadata,
+        )
 
+        grant = self._grant_of(caller.user_id)
+        service = caller.user_id.startswith(SERVICE_PREFIX)
         origin = CallOrigin(
             request_id=request_id,
             at_ms=self._clock.now_ms(),
-            subject=subject_of(None, caller.user_id),
+            subject=SubjectExtension(
+                id=caller.user_id,
+                type=SubjectType.SERVICE if service else SubjectType.USER,
+                roles=grant.roles,
+                teams=grant.teams,
+            ),
             labels=frozenset() if session_id is None else await self._labels.of(session_id),
             source="person" if caller.in_person else "agent",
             scope=capability.id.namespace,
@@ -70,12 +95,46 @@ class AccountPolicies:
             name=name,
             server_id=capability.id.namespace,
             namespace=capability.id.namespace,
-            # What an account is told leaves this machine, also by an operation that only reads.
-            annotations={NET_ANNOTATION: True},
+            # A search of one's own account tells nobody else anything; a message does.
+            annotations={
+                NET_ANNOTATION: operation.spec.mutating,
+                CHANGES_ANNOTATION: operation.spec.mutating,
+            },
         )
         return HookedOperation(
-            name, session_id, self._labels, HookedCall(pipeline, origin, keep), described
+            name,
+            session_id,
+            self._labels,
+            HookedCall(pipeline, origin, keep),
+            described,
+            None if self._approvals is None else _Asking(self._approvals, caller),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Who is asked when a policy wants a person to agree: the one whose account it is."""
+
+    approvals: CallApprovals
+    caller: ServiceCaller
+
+    async def passed(
+        self,
+        hooked: HookedCall,
+        ask: Callable[[], Awaitable[HookOutcome]],
+        tool: str,
+        params: JsonObject,
+    ) -> HookOutcome:
+        caller = self.caller
+        question = CallQuestion(
+            tool=tool,
+            params=params,
+            agent="the agent" if caller.token.skill is None else f"the skill {caller.token.skill}",
+            session_id=caller.token.routing.session_key,
+            owner=caller.user_id,
+            chat_id=caller.context.chat_id,
+        )
+        return await self.approvals.passed(hooked, ask, question, undone=_UNDONE)
 
 
 class HookedOperation:
@@ -88,19 +147,19 @@ class HookedOperation:
         labels: SessionLabels,
         hooked: HookedCall | None = None,
         described: ToolMetadata | None = None,
+        asking: _Asking | None = None,
     ) -> None:
         self._name = name
         self._session_id = session_id
         self._labels = labels
         self._hooked = hooked
         self._described = described
+        self._asking = asking
 
     async def before(self, asked: JsonObject) -> JsonObject:
         """Pass what is asked of the account; returns what to ask. Raises CapabilityError."""
         if self._hooked is not None and self._described is not None:
-            payload = await self._answer(
-                self._hooked.before_tool(self._name, asked, self._described)
-            )
+            payload = await self._answer(self._asked(self._hooked, self._described, asked))
             if payload is not None and payload.name != self._name:
                 raise CapabilityError(
                     "a policy redirected this operation, which is not possible here",
@@ -120,13 +179,24 @@ class HookedOperation:
         """Pass what came back; returns what to hand on. Raises CapabilityError."""
         if self._hooked is None or self._described is None:
             return output
-        payload = await self._answer(self._hooked.after_tool(self._name, output, self._described))
+        answer = self._hooked.after_tool(self._name, output, self._described)
+        payload = await self._answer(policy_answer(answer, undone=_UNDONE))
         return output if payload is None else _object(payload.result)
 
-    async def _answer(self, question: Any) -> Any:
+    async def _asked(
+        self, hooked: HookedCall, described: ToolMetadata, asked: JsonObject
+    ) -> HookOutcome:
+        def ask() -> Awaitable[HookOutcome]:
+            return hooked.before_tool(self._name, asked, described)
+
+        if self._asking is None:
+            return await policy_answer(ask(), undone=_UNDONE)
+        return await self._asking.passed(hooked, ask, self._name, asked)
+
+    async def _answer(self, question: Awaitable[HookOutcome]) -> Any:
         """Return the payload that policies changed; None when they did not."""
         try:
-            outcome = await policy_answer(question, undone="the operation was not carried out")
+            outcome = await question
         except PipelineRefused as refused:
             raise CapabilityError(
                 refused.message, code="capability_access_denied", fix=refused.fix

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kaged.kernel.identity import Actor
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink
     from kaged.tools.registry import RegisteredTool
@@ -98,6 +99,7 @@ class AgentToolService:
         outcomes: Sequence[OutcomeSink] = (),
         starts: Sequence[StartSink] = (),
         labels: SessionLabels | None = None,
+        approvals: CallApprovals | None = None,
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
         on_session: Callable[[str, str, Ownership], Awaitable[object]] = _nothing,
@@ -129,6 +131,7 @@ class AgentToolService:
             outcomes=(*outcomes, self.metrics),
             starts=starts,
             labels=labels,
+            approvals=approvals,
             quotas=CallQuotas(quotas, clock) if quotas else None,
             permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
         )

@@ -50,6 +50,7 @@ class RequestKind(StrEnum):
     TRUST = "trust"
     SKILL_CONSENT = "skill_consent"
     ACCOUNT_RELINK = "account_relink"
+    CALL_APPROVAL = "call_approval"
 
 
 class RequestState(StrEnum):

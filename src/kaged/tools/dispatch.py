@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kaged.base import Clock, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.context import ToolCallContext
     from kaged.tools.hooked_tool_call import HookedToolCall
     from kaged.tools.quotas import CallQuotas
@@ -90,6 +91,7 @@ class ToolDispatcher:
         outcomes: Sequence[OutcomeSink] = (),
         starts: Sequence[StartSink] = (),
         labels: SessionLabels | None = None,
+        approvals: CallApprovals | None = None,
         quotas: CallQuotas | None = None,
         permissions: ToolPermissions | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class ToolDispatcher:
         self._outcomes = tuple(outcomes)
         self._starts = tuple(starts)
         self._labels = labels
+        self._approvals = approvals
         self._quotas = quotas
 
     async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
@@ -238,7 +241,9 @@ class ToolDispatcher:
 
         labels = self._labels
         known = _UNLABELLED if labels is None else await labels.of(context.session_id)
-        return HookedToolCall(pipeline, context, call.entry, self._clock, known, labels)
+        return HookedToolCall(
+            pipeline, context, call.entry, self._clock, known, labels, self._approvals
+        )
 
     async def _label(
         self, call: AdmittedCall, hooked: HookedToolCall | None, context: ToolCallContext

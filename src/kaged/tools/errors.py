@@ -173,16 +173,26 @@ class PrincipalScopeViolation(ToolRefused):
 
 
 class PipelineRefused(ToolRefused):
-    """A plugin of the extension pipeline ended the call, or could not be asked."""
+    """A plugin of the extension pipeline ended the call, or could not be asked.
+
+    `wants_approval` names the plugin that would let it pass if a person agreed.
+    """
 
     code = "pipeline_refused"
     rule = "pipeline"
 
     def __init__(
-        self, message: str, *, fix: str = "", detail: JsonValue = None, denied_by: str | None = None
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        detail: JsonValue = None,
+        denied_by: str | None = None,
+        wants_approval: bool = False,
     ) -> None:
         super().__init__(message, fix=fix, detail=detail)
         self.denied_by = denied_by
+        self.wants_approval = denied_by if wants_approval else None
 
 
 class QuotaExceeded(ToolRefused):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from kaged.kernel.ownership import OPERATORS, ownership_of
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
 from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.egress import NET_ANNOTATION
+from kaged.pipeline.policies.untrusted import CHANGES_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
+from kaged.tools.call_approvals import CallQuestion
 from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from kaged.base import Clock, JsonObject, JsonValue
     from kaged.kernel.policy import CagePolicy
+    from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.context import ToolCallContext
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.session_labels import SessionLabels
@@ -36,12 +43,14 @@ class HookedToolCall:
         clock: Clock,
         labels: frozenset[str],
         session_labels: SessionLabels | None,
+        approvals: CallApprovals | None = None,
     ) -> None:
         keep = session_labels and session_labels.keeper(
             context.session_id, source=entry.name, run_id=context.run_id
         )
         self._hooked = HookedCall(pipeline, _origin(context, entry, clock, labels), keep)
-        self._policy = context.cage_policy
+        self._context = context
+        self._approvals = approvals
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
@@ -52,9 +61,7 @@ class HookedToolCall:
             ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
                 faulty.
         """
-        hook_outcome = await policy_answer(
-            self._hooked.before_tool(entry.name, args, _described(entry, self._policy))
-        )
+        hook_outcome = await self._asked(entry, args)
         if not hook_outcome.changed:
             return None
         changed = str(hook_outcome.payload.name), to_json(hook_outcome.payload.args or {})
@@ -63,6 +70,18 @@ class HookedToolCall:
         self.changed_by = hook_outcome.changed_by
         return changed
 
+    async def _asked(self, entry: RegisteredTool, args: JsonObject) -> HookOutcome:
+        described = _described(entry, self._context.cage_policy, args)
+
+        def ask() -> Awaitable[HookOutcome]:
+            return self._hooked.before_tool(entry.name, args, described)
+
+        if self._approvals is None:
+            return await policy_answer(ask())
+        return await self._approvals.passed(
+            self._hooked, ask, _question(self._context, entry, args)
+        )
+
     def label(self, labels: frozenset[str]) -> None:
         """Put labels of the host on the call's data."""
         self._hooked.label(labels)
@@ -70,7 +89,9 @@ class HookedToolCall:
     async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
         """Run `tool_post_invoke`; returns the result to hand on. Raises as `before`."""
         hook_outcome = await policy_answer(
-            self._hooked.after_tool(entry.name, result, _described(entry, self._policy))
+            self._hooked.after_tool(
+                entry.name, result, _described(entry, self._context.cage_policy)
+            )
         )
         return to_json(hook_outcome.payload.result) if hook_outcome.changed else result
 
@@ -112,7 +133,23 @@ def _origin(
     )
 
 
-def _described(entry: RegisteredTool, policy: CagePolicy | None) -> ToolMetadata:
+def _question(context: ToolCallContext, entry: RegisteredTool, args: JsonObject) -> CallQuestion:
+    who = context.identity
+    owned = OPERATORS if who is None else ownership_of(who)
+    return CallQuestion(
+        tool=entry.name,
+        params=args,
+        agent=context.caller,
+        session_id=context.session_id,
+        project_id=context.project_id,
+        owner=owned.owner,
+        chat_id=owned.chat_id,
+    )
+
+
+def _described(
+    entry: RegisteredTool, policy: CagePolicy | None, args: JsonObject | None = None
+) -> ToolMetadata:
     definition = entry.definition
     # A program of a cage without network reaches nothing; one without a cage, everything.
     open_cage = policy is None or bool(policy.net)
@@ -129,5 +166,14 @@ def _described(entry: RegisteredTool, policy: CagePolicy | None) -> ToolMetadata
         server_id=definition.plugin_name,
         namespace=definition.namespace,
         description=definition.description,
-        annotations={NET_ANNOTATION: reaches_net},
+        annotations={NET_ANNOTATION: reaches_net, **_changes(entry, args)},
     )
+
+
+def _changes(entry: RegisteredTool, args: JsonObject | None) -> dict[str, bool]:
+    changes = entry.tool.changes
+    if not isinstance(changes, bool):
+        if args is None:
+            return {}
+        changes = changes(args)
+    return {CHANGES_ANNOTATION: changes}

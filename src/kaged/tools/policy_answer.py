@@ -43,5 +43,6 @@ async def policy_answer(
             fix=refusal.fix,
             detail=hook_outcome.decision.detail,
             denied_by=hook_outcome.denied_by,
+            wants_approval=hook_outcome.wants_approval,
         )
     return hook_outcome

@@ -63,9 +63,7 @@ def office(daemon: Daemon, site: PolicySite, module_path: Path) -> Project:
     """Return a project whose agents reach one address, with the guard in force."""
     site.put(CLASSIFIER, GUARD, spy("spy", "read_labels", hooks=[PRE, "cmf.llm_input"]))
     helper = {"model": "default", "system_prompt": "You help.", "cage": NET_CAGE, "tools": TOOLS}
-    made = daemon.load(
-        Project(module_path / "office", cage=NET_CAGE, subagents={"helper": helper})
-    )
+    made = daemon.load(Project(module_path / "office", cage=NET_CAGE, subagents={"helper": helper}))
     made.write("customers.txt", "ada@example.org\n")
     made.write("hours.txt", "We open at nine.\n")
     return made
@@ -77,7 +75,9 @@ TOOLS = {"file.*": {"enabled": True}, "shell.*": {"enabled": True}}
 def outcomes(project: Project, session: str) -> list[tuple[str, str]]:
     """Return how the tool calls of a session ended, oldest first."""
     rows = wait_for(lambda: project.get(f"/sessions/{session}/tool-calls")["items"])
-    return [(one["tool_name"], one["status"]) for one in sorted(rows, key=lambda one: one["request_id"])]
+    return [
+        (one["tool_name"], one["status"]) for one in sorted(rows, key=lambda one: one["request_id"])
+    ]
 
 
 def run(project: Project, model: ModelServer, word: str, *turns: Any, session: str = "") -> str:
@@ -116,7 +116,9 @@ def test_what_was_read_does_not_leave_in_the_same_run(
     last = [one for one in daemon.audit("tool.denied") if one["data"]["denied_by"] == "egress"][-1]
     assert "data labelled pii may not leave" in last["data"]["detail"]
     (row,) = [
-        one["data"] for one in daemon.audit("session.labelled") if one["data"]["session_id"] == session
+        one["data"]
+        for one in daemon.audit("session.labelled")
+        if one["data"]["session_id"] == session
     ]
     assert (row["labels"], row["source"]) == (["pii"], "file.read")
 
@@ -142,7 +144,9 @@ def test_a_fork_has_the_labels_of_what_it_shares(
     all_entries = entries(office, labelled)
     asked = next(one["id"] for one in all_entries if one["role"] == "user")
     before = office.post(f"/sessions/{labelled}/fork", {"at": asked})["session"]["id"]
-    after = office.post(f"/sessions/{labelled}/fork", {"at": all_entries[-1]["id"]})["session"]["id"]
+    after = office.post(f"/sessions/{labelled}/fork", {"at": all_entries[-1]["id"]})["session"][
+        "id"
+    ]
     run(office, model, "lynx-before", LEAVES, session=before)
     run(office, model, "lynx-after", LEAVES, session=after)
     assert (leaving(office, before), leaving(office, after)) == (["completed"], ["denied"])

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 
 from kaged.cli.commands.asking import answer_of, gist_of, show_answer, show_interaction
 from kaged.cli.context import daemon, report
 from kaged.cli.output import Output, show_rows, table
-from kaged.cli.runner import AsJson, DaemonClient, NoStart, find_project, project_command
+from kaged.cli.runner import (
+    AsJson,
+    DaemonClient,
+    NoStart,
+    daemon_command,
+    find_project,
+    project_command,
+)
 
 ANSWERED = "Answered {request}."
 
@@ -27,6 +35,7 @@ ANSWERS: Final = {
     "trust": "kaged project trust {project_id}",
     "skill_consent": "kaged skill approve {id}",
     "account_relink": "kaged account link PROVIDER",
+    "call_approval": "kaged inbox choose {id} yes",
 }
 """The command that answers each kind; a dialog is answered where its script was started."""
 
@@ -126,6 +135,26 @@ def _register_decision(decision: str, text: str) -> None:
 
 _register_decision("approve", "Approve a checkpoint; the agent continues.")
 _register_decision("reject", "Reject a checkpoint.")
+
+
+def _show_chosen(found: Any, output: Output) -> None:
+    output.line(found["title"])
+    for line in found["details"]:
+        output.line(line)
+    output.line(f"Answered {found['choice']}.")
+
+
+@daemon_command(app, "choose", view=_show_chosen, no_start=True)
+def choose(
+    client: DaemonClient,
+    request: Annotated[str, typer.Argument(help="The id from `kaged inbox`.")],
+    choice: Annotated[str, typer.Argument(help="One of its choices, such as yes or no.")],
+) -> Any:
+    """Answer what has choices, such as a call that a policy stopped, in exactly its words."""
+    asked = client.get(f"/inbox/{quote(request, safe='')}")
+    answer = {"digest": asked["digest"], "answer": {"choice": choice}}
+    client.post(f"/inbox/{asked['id']}/answer", answer)
+    return {**asked, "choice": choice}
 
 
 @project_command(app, "reply", view=ANSWERED)

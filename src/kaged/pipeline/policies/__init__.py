@@ -1,6 +1,6 @@
-"""`SecretRedaction`, `HeaderAllowlist`, `EgressGuard`, `SubjectRateLimit`, `DenyRules`.
+"""Policies that come with the product.
 
-Policies that come with the product. They are filtered and merged like everybody's plugins.
+They are filtered and merged like everybody's plugins.
 """
 
 from kaged.pipeline.policies.deny import DenyRules
@@ -8,6 +8,7 @@ from kaged.pipeline.policies.egress import EgressGuard
 from kaged.pipeline.policies.headers import HeaderAllowlist
 from kaged.pipeline.policies.ratelimit import SubjectRateLimit
 from kaged.pipeline.policies.redaction import SecretRedaction
+from kaged.pipeline.policies.untrusted import UntrustedContentGuard
 
 __all__ = [
     "DenyRules",
@@ -15,4 +16,5 @@ __all__ = [
     "HeaderAllowlist",
     "SecretRedaction",
     "SubjectRateLimit",
+    "UntrustedContentGuard",
 ]
