@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import gc
-import os
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from kaged.base import Ids, ManualClock
 from kaged.base.open_files import raise_open_files
 from kaged.base.signals import unmute_for_children
 
-# No deadlines: they are wall-clock asserts. The full run is repeatable; a run by hand explores.
-# For the same reason no complaint that examples are made slowly: beside other tests they are.
-settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("full", settings.get_profile("explore"), derandomize=True)
-settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
-
-pytest_plugins = ["rootpart", "requirements.levels", "requirements.plugin", "sharing", "leftovers"]
+pytest_plugins = [
+    "rootpart",
+    "requirements.levels",
+    "requirements.plugin",
+    "sharing",
+    "leftovers",
+    "thorough",
+]
 
 # Who started this run may have made it deaf (`nohup`, `&`), and so everything that tests start.
 unmute_for_children()

@@ -3,7 +3,7 @@
 `make test` takes at least one case of each kind, the same ones in every run. `make fuzz` sets
 KAGED_FUZZ_SEED: then every combination is tried, and random tests draw many more by that seed.
 A test that has such a longer form carries `@pytest.mark.thorough`, with `random=True` where another
-seed means other cases.
+seed means other cases. Tests of properties (`@given`) have one by nature, and get the mark here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ import os
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
+import pytest
+from hypothesis import HealthCheck, settings
+
 T = TypeVar("T")
 
 _given = os.environ.get("KAGED_FUZZ_SEED", "")
 THOROUGH = bool(_given)
 SEED = int(_given or 11)
 _TIMES_MORE = 40
+FEW = 25
+"""How many cases a short run draws where a test does not say."""
 
 
 def examples(few: int) -> int:
@@ -33,3 +38,24 @@ def sample(cases: Iterable[T], kind: Callable[[T], Hashable]) -> list[T]:
     for case in cases:
         first.setdefault(kind(case), case)
     return list(first.values())
+
+
+# No deadlines: they are wall-clock asserts. The full run is repeatable and short; a run by hand
+# explores, and `make fuzz` does so at length.
+# For the same reason no complaint that examples are made slowly: beside other tests they are.
+_explore = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", _explore)
+settings.register_profile("full", _explore, derandomize=True, max_examples=FEW)
+settings.register_profile("fuzz", _explore, max_examples=examples(FEW))
+if THOROUGH:
+    settings.load_profile("fuzz")
+else:
+    settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of properties: another seed means other cases."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.thorough(random=True))

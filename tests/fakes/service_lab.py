@@ -16,7 +16,7 @@ from kaged.kernel.identity import EVERYTHING
 from kaged.services.account_policies import AccountPolicies
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
-from kaged.services.authflow import AuthFlows
+from kaged.services.authflow import DEFAULT_TTL_S, AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.confirmation import Consents
 from kaged.services.connection_health import ConnectionHealth
@@ -41,6 +41,7 @@ from kaged.services.rpc import CapabilityRpc
 from kaged.services.sanitize import harden
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
+from kaged.services.vault import Vault
 from kaged.services.vault_key import FileRing
 from kaged.services.vault_opening import open_vault
 from kaged.store import Store, sqlite_url
@@ -156,7 +157,6 @@ class ServiceLab:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.skills = SkillRegistry()
         self.provider = FakeProvider()
-        self.tasks = Tasks("lab", lambda _name, _error: None)
 
     async def open(
         self,
@@ -164,8 +164,10 @@ class ServiceLab:
         sink: AuditSink | None = None,
         require_skill: bool = False,
         strict_output: bool = False,
+        flow_ttl_s: int = DEFAULT_TTL_S,
     ) -> ServiceLab:
         clock = self.clock
+        self.tasks = Tasks("lab", lambda _name, _error: None)
         self.store = await Store.open(
             sqlite_url(self.root / "kaged.db"), clock=clock, ids=self.ids, backup_dir=self.root
         )
@@ -180,17 +182,14 @@ class ServiceLab:
         self.vault_rows = VaultRows(self.store)
         self.rows = ServiceRows(self.store)
         self.call_rows = ServiceCallRows(self.store)
-        self.vault = await open_vault(
-            self.vault_rows,
-            (FileRing(self.root / "vault.key"),),
-            FileRing(self.root / "vault.replacement.key"),
-            clock,
-        )
+        self.vault = await self.opened_vault()
         self.tokens = ContextTokens(KEY, clock)
         self.registry = CapabilityRegistry(clock, self._registry_event)
         self.accounts = Accounts(self.rows, clock)
         self.limits = RateLimits(clock)
-        self.flows = AuthFlows(self.rows, self.accounts, self.vault, self.limits, clock)
+        self.flows = AuthFlows(
+            self.rows, self.accounts, self.vault, self.limits, clock, ttl_s=flow_ttl_s
+        )
         self.calls = MutatingCalls(self.call_rows, clock)
         self.inbox = Inbox(
             self.store.inbox,
@@ -233,6 +232,17 @@ class ServiceLab:
         found = provider or self.provider
         await self.registry.register(found, rules=ProviderRules(**rules))
         return found
+
+    async def opened_vault(self) -> Vault:
+        """Open the vault as a start does: it knows what is stored, and nothing else."""
+        own, spare = (FileRing(self.root / f"vault{one}.key") for one in ("", ".replacement"))
+        return await open_vault(self.vault_rows, (own,), spare, self.clock)
+
+    async def start_again(self) -> None:
+        """Stop the host and start it: it knows what is stored, and nothing else."""
+        await self.close()
+        await self.open()
+        await self.register()
 
     async def close(self) -> None:
         await self.tasks.close()

@@ -14,7 +14,6 @@ import pytest
 from fakes.bridge_lab import BridgeLab, alive, until
 from kaged.services.contract import AuthBeginCall, CapabilityCallContext
 from kaged.services.errors import CapabilityAuthFlowDenied, CapabilityInvalidInput
-from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec, bridge_env
 
 
@@ -51,7 +50,7 @@ async def test_a_device_flow_of_a_bridge_is_polled_to_its_end(lab: BridgeLab) ->
     pending = await lab.call("auth.poll", flow_id=flow["flow_id"])
     assert pending == {"status": "pending", "retry_after_seconds": 3}
     ready.touch()
-    lab.flows._polls.clear()  # time passes
+    lab.clock.advance(3)
     done = await lab.call("auth.poll", flow_id=flow["flow_id"])
     assert done == {"ok": True, "account_ref": "acct_device"}
     revoked = await lab.call("auth.revoke", capability="gog.devices", account_ref="acct_device")
@@ -71,26 +70,23 @@ async def test_a_persistent_bridge_is_one_process_for_many_calls(lab: BridgeLab)
     [pid] = {one["output"]["pid"] for one in answers}
     os.kill(pid, signal.SIGKILL)
     await until(lambda: not alive(pid))
-    for _ in range(50):  # the end of the pipe is noticed a moment later
-        await asyncio.sleep(0.01)
+    await until(lambda: not lab.spawner.running)  # the host has noticed, too
     again = (await lab.invoke("whoami"))["output"]["pid"]
     assert again != pid
 
 
 async def test_a_waiting_process_is_used_by_the_next_call(lab: BridgeLab) -> None:
-    await lab.add("bridge_g1.py")
+    provider = await lab.add("bridge_g1.py")
     await lab.invoke("ping")
-    runner = _runner(lab, "gog")
-    await until(lambda: runner._standby is not None)
-    waiting = runner._standby
+    await until(lambda: len(lab.spawner.running) == 1)
+    [waiting] = lab.spawner.running
     started = len([one for one in lab.processes if one[0] == "cage.started"])
     await lab.invoke("ping")
-    assert waiting is not None
-    assert not waiting.running
+    assert waiting not in lab.spawner.running
     assert len([one for one in lab.processes if one[0] == "cage.started"]) <= started + 1
-    await until(lambda: runner._standby is not None)
-    runner._drop_standby()
-    assert runner._standby is None
+    await until(lambda: len(lab.spawner.running) == 1)
+    await provider.close()
+    assert not lab.spawner.running
 
 
 async def test_many_calls_at_once_stay_within_the_cap(lab: BridgeLab) -> None:
@@ -113,10 +109,3 @@ async def test_the_start_without_a_cage_is_on_record(lab: BridgeLab) -> None:
     started = [data for name, data in lab.processes if name == "cage.started"]
     assert started[0]["caged"] is False
     assert "without a cage" in started[0]["weaknesses"][0]
-
-
-def _runner(lab: BridgeLab, namespace: str) -> Any:
-    entry = lab.registry.provider(namespace)
-    assert entry is not None
-    assert isinstance(entry.provider, BridgeProvider)
-    return entry.provider._runner

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from fakes.service_lab import FakeProvider, ServiceLab, definition
-from kaged.base import JsonObject
+from kaged.base import JsonObject, ManualClock
 from kaged.services import authflow
-from kaged.services.authflow import AuthFlows
 from kaged.services.contract import (
     AuthBeginCall,
     AuthCompleteCall,
@@ -329,8 +328,19 @@ async def test_the_end_of_a_flow_is_the_providers_within_bounds(lab: ServiceLab)
     with pytest.raises(CapabilityInvalidOutput):
         await ends_in(now - 1, "d")
 
-    short = AuthFlows(lab.rows, lab.accounts, lab.vault, lab.limits, lab.clock, ttl_s=1)
-    assert short._ttl_s == 30  # a configured value under 30 is raised
+
+@requirement("SC-AMB-08")
+async def test_a_configured_end_of_flows_under_half_a_minute_is_raised(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    lab = await ServiceLab(tmp_path, clock).open(flow_ttl_s=1)
+    try:
+        await lab.register()
+        flow = await _begin(lab)
+        ends = datetime.fromisoformat(flow["expires_at"]).timestamp()
+        assert ends - clock.now_ms() / 1000 == 30
+    finally:
+        await lab.close()
 
 
 @requirement("SC-AMB-09", "SC-AUTH-09")

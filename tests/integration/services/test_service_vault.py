@@ -34,7 +34,7 @@ BOB = CredentialScope("bob", "gog.email", "acct")
 
 @requirement("SC-AMB-41")
 async def test_records_are_encrypted_and_bound_to_their_key(lab: ServiceLab) -> None:
-    for user in ("alice", "bob"):
+    for user in ("alice", "bob", "carol"):  # hers opens: the key is the right one
         await lab.link(user)
     secret = b"refresh-alice-code-alice-None"
     stored = [path for path in lab.root.rglob("*") if path.is_file()]
@@ -45,7 +45,7 @@ async def test_records_are_encrypted_and_bound_to_their_key(lab: ServiceLab) -> 
 
     async def change(statement: str) -> None:
         await lab.store.write(lambda conn: conn.execute(text(statement)))
-        lab.vault._cache.clear()
+        await lab.start_again()
 
     reads: list[Any] = []
 
@@ -75,7 +75,7 @@ async def test_records_are_encrypted_and_bound_to_their_key(lab: ServiceLab) -> 
         )
 
     await lab.store.write(flip)
-    lab.vault._cache.clear()
+    await lab.start_again()
     with pytest.raises(CapabilityError) as altered:
         await lab.invoke("whoami", "alice")
     assert altered.value.code == "capability_backend_unavailable"
@@ -91,9 +91,9 @@ async def test_a_plain_record_of_another_host_is_refused(lab: ServiceLab) -> Non
             {"s": b'{"refresh_token": "planted"}'},
         )
     )
-    lab.vault._cache.clear()
+    vault = await lab.opened_vault()
     with pytest.raises(VaultError):
-        await lab.vault.get(CredentialScope("alice", "gog.email", "acct_default"))
+        await vault.get(CredentialScope("alice", "gog.email", "acct_default"))
 
 
 async def test_a_credential_is_renewed_once_however_many_ask(lab: ServiceLab) -> None:
@@ -161,9 +161,9 @@ async def test_keys_are_changed_without_losing_anything(lab: ServiceLab) -> None
     await lab.vault.drop_old_keys()
     after = (lab.root / "vault.key").read_text(encoding="utf-8")
     assert before != after
-    lab.vault._cache.clear()
-    assert await lab.vault.get(ALICE) == {"refresh_token": "a"}
-    assert await lab.vault.get(BOB) == {"refresh_token": "b"}
+    vault = await lab.opened_vault()
+    assert await vault.get(ALICE) == {"refresh_token": "a"}
+    assert await vault.get(BOB) == {"refresh_token": "b"}
     assert (await lab.call("auth.complete", flow_id=flow["flow_id"], code="c"))["ok"]
 
 
@@ -267,9 +267,9 @@ async def test_parts_of_a_key_never_run_into_each_other(lab: ServiceLab, data: A
             assert mine == [f"caf_{number}"]
         for ref in (one, two):
             await lab.accounts.link(*ref, name=None, email=None, flow_id="caf_none")
-        lab.vault._cache.clear()
-        assert await lab.vault.get(CredentialScope(*one)) == {"who": "one"}
-        assert await lab.vault.get(CredentialScope(*two)) == {"who": "two"}
+        vault = await lab.opened_vault()
+        assert await vault.get(CredentialScope(*one)) == {"who": "one"}
+        assert await vault.get(CredentialScope(*two)) == {"who": "two"}
         assert await lab.rows.state(state_one) == {"who": "one"}
         await lab.vault.delete(CredentialScope(*one))
         assert await lab.rows.delete_state(state_one)

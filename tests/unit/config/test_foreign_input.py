@@ -74,7 +74,7 @@ values = st.recursive(
 )
 documents = st.dictionaries(names, values, max_size=6)
 
-relaxed = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def agent(inner: JsonValue) -> JsonValue:

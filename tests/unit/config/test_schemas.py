@@ -174,7 +174,7 @@ def test_the_published_schema_and_the_model_agree_on_a_corpus(drawn: dict[str, A
         assert schema.is_valid(data_of(text)), extra
 
 
-relaxed = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @relaxed

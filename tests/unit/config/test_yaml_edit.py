@@ -190,7 +190,7 @@ json_values = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(json_values)
 def test_every_value_is_rendered_so_that_it_reads_back(value: JsonValue) -> None:
     parsed = parse_yaml(f"v: {render_yaml(value)}\n", "f.yaml")
@@ -234,7 +234,7 @@ def yaml_texts(draw: st.DrawFn, indent: int = 0, depth: int = 0) -> str:
     return "\n".join(lines)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(yaml_texts(), st.data(), json_values)
 def test_editing_one_key_keeps_every_other_byte(
     text: str, data: st.DataObject, value: JsonValue
@@ -255,7 +255,7 @@ def test_editing_one_key_keeps_every_other_byte(
     assert edit.text.endswith(tail)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(yaml_texts(), keys, json_values)
 def test_adding_a_key_keeps_every_byte_that_was_there(
     text: str, name: str, value: JsonValue
@@ -275,7 +275,7 @@ def notes(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.lstrip().startswith("# over")]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(yaml_texts(), st.data())
 def test_deleting_a_key_takes_nothing_else_away(text: str, data: st.DataObject) -> None:
     text += "\n"

@@ -24,7 +24,6 @@ from kaged.kernel.policy import FsMode
 # The machine may be busy: how long an example takes proves nothing here. Nothing is kept on disk.
 patiently = settings(
     deadline=None,
-    max_examples=50,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -16,6 +16,7 @@ from kaged.kernel.git_config import (
     parse_git_config,
     take_back_commands,
 )
+from thorough import examples
 
 HARMLESS = b"""[core]
 \trepositoryformatversion = 0
@@ -119,7 +120,7 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(text=PIECES)
 def test_every_text_is_read_as_git_reads_it(
     text: str, tmp_path_factory: pytest.TempPathFactory

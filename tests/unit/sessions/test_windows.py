@@ -27,6 +27,7 @@ from kaged.sessions.snapshot import MAX_NAME_CHARS, ToolNames
 from kaged.sessions.subagents import structured
 from kaged.sessions.toolcalls import RESULT_LIMIT_CHARS, result_text
 from kaged.sessions.window import Window, WindowMessage, compaction_messages, load_window
+from thorough import examples
 
 NAMES = ToolNames(["file.read"])
 
@@ -137,7 +138,7 @@ def test_a_beginning_whose_calls_have_their_results_is_written_once() -> None:
     assert same == [True] * (len(first) - UNSETTLED) + [False] * UNSETTLED
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_a_view_that_grows_writes_what_a_new_one_would(data: st.DataObject) -> None:
     """Calls with the same ids, results that come late, twice or never, notes that come and go."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kaged.toolbox.search.globs import climbs, compile_glob
 from kaged.tools import ToolError
 from raising import raises_code
+from thorough import examples
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_hostile_patterns_end_quickly(pattern: str) -> None:
     pattern=st.text(alphabet="ab*?.[]!-", min_size=1, max_size=8),
     name=st.text(alphabet="ab.-[]!", min_size=1, max_size=8),
 )
-@settings(max_examples=400)
+@settings(max_examples=examples(50))
 def test_single_names_agree_with_the_standard_library(pattern: str, name: str) -> None:
     if pattern.startswith("!") or pattern in {".", "**"} or "[" in pattern or name == ".":
         return
@@ -119,7 +120,7 @@ def test_single_names_agree_with_the_standard_library(pattern: str, name: str) -
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-@settings(max_examples=400)
+@settings(max_examples=examples(50))
 def test_any_text_is_a_pattern_or_refused(pattern: str, name: str) -> None:
     try:
         glob = compile_glob(pattern)

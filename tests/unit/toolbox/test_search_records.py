@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kaged.toolbox.search.lines import LINE_CHARS, PER_FILE, content_of, fair_share, fill
 from kaged.toolbox.search.records import CountReader, HitReader, PathReader, RawCount, RawHit
+from thorough import examples
 
 PATHS = st.binary(min_size=1, max_size=12).filter(lambda raw: b"\0" not in raw)
 TEXTS = st.binary(max_size=60).filter(lambda raw: b"\0" not in raw and b"\n" not in raw)
@@ -21,7 +22,7 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(HITS, st.lists(st.integers(0, 40), max_size=8))
-@settings(max_examples=200)
+@settings(max_examples=examples(40))
 def test_hits_are_read_whatever_their_paths_and_wherever_the_pipe_cuts(
     hits: list[tuple[bytes, int, int, bytes]], sizes: list[int]
 ) -> None:

@@ -442,7 +442,7 @@ _STATES = st.sampled_from([None, b"", b"old", b"other"])
         max_size=4,
     ),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_planned_all_of_it_happens_or_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     now: list[bytes | None],

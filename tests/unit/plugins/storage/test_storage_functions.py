@@ -10,6 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from kaged.store.backends.sqlite_functions import use_linear_functions
+from thorough import examples
 
 LIMIT = 1000
 
@@ -33,7 +34,7 @@ def both() -> Iterator[tuple[sqlite3.Connection, sqlite3.Connection]]:
     end()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     name=st.sampled_from(["instr", "trim", "ltrim", "rtrim"]), values=st.tuples(_VALUES, _VALUES)
 )
@@ -48,7 +49,7 @@ def test_two_arguments_give_the_same(
     assert ours == theirs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(values=st.tuples(_VALUES, _VALUES, _VALUES))
 @example(values=("aXbX", "X", "yy"))
 @example(values=(5, "", "x"))
@@ -61,7 +62,7 @@ def test_replace_gives_the_same(
     assert ours == theirs
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     pattern=st.lists(
         st.sampled_from(
