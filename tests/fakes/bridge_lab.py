@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.service_lab import KEY, ServiceLab
+from fakes.stocked_cache import stocked
 from kaged.base import ManualClock, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.services.providers.bridge import BridgeProvider
@@ -30,7 +31,7 @@ class BridgeLab(ServiceLab):
         self.environ = environ or {"PATH": "/usr/bin:/bin", "HOME": str(self.root)}
         self.everybody = asyncio.Semaphore(16)
         self.spawner = Spawner(
-            CageSettings(cache_dir=self.root / "cache", ask_systemd=False),
+            CageSettings(cache_dir=stocked(self.root / "cache"), ask_systemd=False),
             on_event=lambda name, data: self.processes.append((name, data)),
         )
 

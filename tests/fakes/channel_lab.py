@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import RecordedAudit, ToolLab, cage
 from kaged.base import Clock, JsonObject, SystemClock
 from kaged.cage import CageSettings, Spawner
@@ -96,7 +97,7 @@ async def channel_lab(
     project.mkdir()
     gate = NetGate(lambda _: None)
     await gate.start()
-    spawner = Spawner(CageSettings(cache_dir=cache), gate=gate, clock=clock)
+    spawner = Spawner(CageSettings(cache_dir=stocked(cache)), gate=gate, clock=clock)
     channels = SandboxChannels(
         methods or EchoMethods(clock),
         ContextTokens(key, clock),

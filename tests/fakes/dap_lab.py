@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import ToolLab
 from kaged.base import Ids, JsonObject, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
@@ -59,7 +60,7 @@ class DapLab:
         self.events: list[tuple[str, JsonObject]] = []
         cache = folder / "cache"
         cache.mkdir(mode=0o755)
-        self.spawner = Spawner(CageSettings(cache_dir=cache))
+        self.spawner = Spawner(CageSettings(cache_dir=stocked(cache)))
         self.workspace = Workspace(self.root)
         own = launcher or (None if uncaged_only else caged_launcher(self.spawner))
         fake = AdapterChoice("fake", None, self.fake_command(), False)

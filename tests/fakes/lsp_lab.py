@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import ToolLab
 from kaged.base import Clock, JsonObject, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
@@ -58,7 +59,7 @@ class LspLab:
         self.clock = clock or SystemClock()
         cache = folder / "cache"
         cache.mkdir(mode=0o755)
-        self.spawner = Spawner(CageSettings(cache_dir=cache))
+        self.spawner = Spawner(CageSettings(cache_dir=stocked(cache)))
         self.workspace = Workspace(self.root)
         self.bridge = LspBridge(
             self.workspace,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fakes.session_lab import PROJECT, SessionLab, message, session_lab
+from fakes.stocked_cache import stocked
 from kaged.audit import AuditEvent
 from kaged.base import Ids, JsonObject, ManualClock, SystemClock
 from kaged.cage import CageSettings, Spawner
@@ -75,7 +76,7 @@ class LuaLab:
         self.work.mkdir(exist_ok=True)
         self.scripts_dir.mkdir(exist_ok=True)
         self.spawner = Spawner(
-            CageSettings(cache_dir=self.root / "cage-cache"),
+            CageSettings(cache_dir=stocked(self.root / "cage-cache")),
             on_event=lambda name, data: self.cage_events.append((name, data)),
         )
         self.workspace = Workspace(self.work)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fakes.mcp_lab import PYTHON, ROGUE
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import RecordedAudit
 from kaged.base import JsonValue, SystemClock
 from kaged.cage import CageKind, CageRequest, CageSettings, Spawner
@@ -31,7 +32,7 @@ class OutsideLab:
         self.state = folder / "state"
         self.state.mkdir(mode=0o777, exist_ok=True)
         self.audit = RecordedAudit()
-        self.spawner = Spawner(CageSettings(cache_dir=folder / "cache"))
+        self.spawner = Spawner(CageSettings(cache_dir=stocked(folder / "cache")))
         self.registry = ToolRegistry()
         self.host = McpHost(self.registry)
         self.approvals = Approvals(folder / "approvals.json")

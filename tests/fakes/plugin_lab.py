@@ -14,6 +14,7 @@ import structlog
 import yaml
 
 from fakes.audit_sink import MemorySink
+from fakes.stocked_cache import stocked
 from kaged.audit import AuditEvent, AuditLog, AuditRow, ChainKey
 from kaged.base import Ids, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
@@ -67,7 +68,9 @@ class PluginLab:
         self.root.chmod(0o755)
         audit = await AuditLog.open(MemorySink(), clock=clock, ids=ids, key=ChainKey(b"k" * 32))
         self.spawner = Spawner(
-            CageSettings(cache_dir=self.root / "cage-cache", protected=(str(self.root / "home"),)),
+            CageSettings(
+                cache_dir=stocked(self.root / "cage-cache"), protected=(str(self.root / "home"),)
+            ),
             on_event=lambda name, data: audit.post(AuditEvent(name, data)),
         )
         audit.subscribe(self._row)

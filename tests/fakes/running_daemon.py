@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 
 from fakes.command_server import Forked, command_server
+from fakes.stocked_cache import stocked
 from kaged.app.wiring import Daemon, build
 from kaged.base import Clock, SystemClock
 from kaged.config import Locations
@@ -121,6 +122,7 @@ async def daemon_in_process(
 ) -> AsyncGenerator[InProcess]:
     """Build a daemon on `home`; with `serve` its sockets answer, too."""
     make_home(home, config)
+    stocked(home / "cache")
     environ = environment(home, **(variables or {}))
     places = Locations.from_env(environ)
     async with AsyncExitStack() as closing:
@@ -207,6 +209,7 @@ def start_daemon(
     """
     if config is not None:
         make_home(home, config)
+        stocked(home / "cache")
     all_env = {**environment(home), **(env or {})}
     reader, writer = os.pipe()
     handle, name = tempfile.mkstemp(prefix="kgd-", suffix=".log")

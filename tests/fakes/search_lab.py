@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import ToolLab, cage
 from kaged.base import JsonValue
 from kaged.cage import CageSettings, Spawner
@@ -56,7 +57,7 @@ async def opened_search_lab(
     home: Path | None = None,
 ) -> AsyncGenerator[SearchLab]:
     """Yield a lab; `program` stands in for ripgrep."""
-    spawner = Spawner(CageSettings(cache_dir=cache))
+    spawner = Spawner(CageSettings(cache_dir=stocked(cache)))
     env = () if home is None else (("HOME", str(home)),)
     workers = AstWorkers(spawner, count=2)
     try:

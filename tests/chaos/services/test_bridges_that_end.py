@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes.bridge_lab import alive, until
+from fakes.stocked_cache import stocked
 from kaged.cage import CageProcess, CageSettings, Spawner
 from kaged.services.providers.bridge_command import BridgeSpec
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
@@ -27,7 +28,7 @@ ENV = (("PATH", "/usr/bin:/bin"),)
 
 @pytest.fixture
 async def spawner(tmp_path: Path) -> AsyncIterator[Spawner]:
-    found = Spawner(CageSettings(cache_dir=tmp_path / "cache", ask_systemd=False))
+    found = Spawner(CageSettings(cache_dir=stocked(tmp_path / "cache"), ask_systemd=False))
     yield found
     await found.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.stocked_cache import stocked
 from kaged.base import JsonObject
 from kaged.cage import CageSettings, Spawner
 
@@ -34,7 +35,7 @@ def cage_cache() -> Iterator[Path]:
     """A cache directory for all cages of a test run, open to other users."""
     folder = Path(tempfile.mkdtemp(prefix="kaged-cache-"))
     folder.chmod(0o755)
-    yield folder
+    yield stocked(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

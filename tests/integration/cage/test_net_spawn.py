@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fakes.stocked_cache import stocked
 from kaged.cage import CageKind, CageRequest, CageSettings, Spawner
 from kaged.cage.net import LoopbackService, NetEvent, NetGate
 from kaged.kernel.net import parse_target
@@ -81,7 +82,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
     events = list[NetEvent]()
     gate = NetGate(events.append)
     await gate.start()
-    spawner = Spawner(CageSettings(cache_dir=tmp_path / "cache"), gate=gate)
+    spawner = Spawner(CageSettings(cache_dir=stocked(tmp_path / "cache")), gate=gate)
     yield Lab(spawner, port, events)
     await spawner.close()
     await gate.close()

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from fakes.git_repo import commit, git, git_server, plugin_repository, publish
+from fakes.stocked_cache import stocked
 from fakes.store_lab import write_plugin
 from kaged.base import Ids, JsonObject, SystemClock
 from kaged.cage import CageProcess, CageRequest, CageSettings, Spawner
@@ -63,7 +64,7 @@ async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
 
     gate = NetGate(lambda _event: None)
     spawner = Spawner(
-        CageSettings(cache_dir=tmp_path / "cache", protected=(str(tmp_path / "home"),)),
+        CageSettings(cache_dir=stocked(tmp_path / "cache"), protected=(str(tmp_path / "home"),)),
         gate=gate,
         on_event=note,
     )

@@ -12,6 +12,7 @@ import pytest
 
 from fakes.running_daemon import kaged, make_home
 from fakes.service_home import EXAMPLE, LETTERS, service_home
+from fakes.stocked_cache import stocked
 from kaged.base.checks import CheckStatus
 from kaged.cage import CageSettings, Spawner
 from kaged.services.bridge_check import check_bridge
@@ -42,7 +43,7 @@ async def verdicts(
 ) -> dict[str, str]:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755, exist_ok=True)
-    spawner = Spawner(CageSettings(cache_dir=cache))
+    spawner = Spawner(CageSettings(cache_dir=stocked(cache)))
     try:
         report = await check_bridge(
             command, namespace, spawner=spawner, environ={}, env=env, timeout_s=60

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.search_lab import opened_search_lab, write_tree
+from fakes.stocked_cache import stocked
 from kaged.base import KagedError
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.ast import AstWorkers, WorkerEngine, workers
@@ -49,7 +50,7 @@ def test_a_missing_ripgrep_names_what_to_install(
 async def test_a_binding_that_cannot_be_loaded_is_found_out_at_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    spawner = Spawner(CageSettings(cache_dir=tmp_path / "cache"))
+    spawner = Spawner(CageSettings(cache_dir=stocked(tmp_path / "cache")))
     try:
         if kind == "missing":
             monkeypatch.setattr(workers, "find_spec", lambda name: None)

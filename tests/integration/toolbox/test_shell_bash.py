@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fakes.stocked_cache import stocked
 from fakes.tool_lab import ToolLab, cage
 from kaged.cage import CageProcess, CageSettings, Spawner
 from kaged.config.jsonschemas import compile_schema
@@ -54,7 +55,7 @@ class Alarm:
 async def spawner(tmp_path: Path) -> AsyncIterator[Spawner]:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
-    found = Spawner(CageSettings(cache_dir=cache))
+    found = Spawner(CageSettings(cache_dir=stocked(cache)))
     yield found
     await found.close()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from fakes.stocked_cache import stocked
 from kaged.base import Tasks
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.shell.broker import PtyBroker
@@ -34,7 +35,7 @@ def _terminals() -> int:
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_command_that_is_cancelled_while_it_starts_is_gone(tmp_path: Path, loop: str) -> None:
     async def work() -> None:
-        spawner = Spawner(CageSettings(cache_dir=tmp_path / "cache", ask_systemd=False))
+        spawner = Spawner(CageSettings(cache_dir=stocked(tmp_path / "cache"), ask_systemd=False))
         broker = PtyBroker()
         tasks = Tasks("test", lambda _name, _error: None)
         before = _terminals()

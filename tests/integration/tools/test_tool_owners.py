@@ -15,6 +15,7 @@ import pytest
 from fakes.dap_lab import FAKE as FAKE_ADAPTER
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
+from fakes.stocked_cache import stocked
 from kaged.base import Ids, SystemClock, Tasks
 from kaged.cage import CageSettings, Spawner
 from kaged.kernel.policy import CagePolicy
@@ -236,7 +237,7 @@ async def test_globs_of_a_cage_mean_the_same_to_the_dispatcher_and_inside(stage:
 @requirement("AT-REG-28")
 def test_each_of_the_five_parts_can_be_made_alone(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    spawner = Spawner(CageSettings(cache_dir=tmp_path))
+    spawner = Spawner(CageSettings(cache_dir=stocked(tmp_path / "cache")))
     registry = ToolRegistry()
     assert registry.names() == ()
     assert {one.definition.name for one in file_tools()} == {

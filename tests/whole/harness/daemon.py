@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from fakes.base_programs_stock import STOCK
 from fakes.command_server import Forked, can_fork, command_server
 from whole.harness.project import Project
 
@@ -93,6 +94,7 @@ class Daemon:
 
     def start(self, expect: bool = True) -> dict[str, Any]:
         """Start it as `kaged daemon start` does; returns what it says when it is ready."""
+        STOCK.lend(self.home / "cache")
         reader, writer = os.pipe()
         words = ("daemon", "run")
         with (
@@ -119,6 +121,7 @@ class Daemon:
             self._end(signal.SIGKILL)
         assert bool(said.get("ready")) is expect, (said, self.log()[-2000:])
         if expect:
+            STOCK.keep(self.home / "cache")
             self._client = httpx.Client(
                 # No TLS on such a socket, and reading all certificates takes longer than a request.
                 transport=httpx.HTTPTransport(uds=said["socket"], verify=False),
