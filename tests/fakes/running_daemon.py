@@ -23,7 +23,7 @@ from typing import Any
 
 import httpx
 
-from fakes.command_server import Forked, command_server
+from fakes.command_server import Forked, can_fork, command_server
 from fakes.stocked_cache import stocked
 from kaged.app.wiring import Daemon, build
 from kaged.base import Clock, SystemClock
@@ -222,7 +222,7 @@ def start_daemon(
                 None,
                 [nothing.fileno(), log.fileno(), log.fileno(), writer],
             )
-            if forked
+            if forked and can_fork(all_env)
             else subprocess.Popen(
                 [*argv, "daemon", "run"],
                 env={**all_env, "KAGED_READY_FD": str(writer)},

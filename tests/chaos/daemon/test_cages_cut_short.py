@@ -17,11 +17,13 @@ import httpx
 import pytest
 
 from leftovers import Leftovers
+from thorough import THOROUGH
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.project import Project
 
-KILLS, STARTS_AT_ONCE = 8, 6
-FAILED_STARTS, MOST_STARTS = 12, 400
+# In four rounds each number of cages has begun when the kill comes.
+KILLS, STARTS_AT_ONCE = (20 if THOROUGH else 4), 6
+FAILED_STARTS, MOST_STARTS = (40 if THOROUGH else 5), 1000
 HELPER = b"setup_helper_main"
 ALONE = "KAGED_TEST_ALONE"
 OUTER_RUN = ("KAGED_FULL_RUN", "KAGED_SECOND_LOOK", "KAGED_ROOT_PART", "PYTEST_")
@@ -126,6 +128,7 @@ def _start_quietly(daemon: Daemon, project: Project) -> None:
         _run(daemon, project, "primary", "sleep 1000", ".")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_guest_that_swaps_a_folder_while_cages_start_leaks_nothing(
     own: Callable[..., Daemon], tmp_path: Path
@@ -165,6 +168,7 @@ def test_a_guest_that_swaps_a_folder_while_cages_start_leaks_nothing(
     wait_for(lambda: now()[1:] == before[1:] and now()[0] <= before[0], "what was there before")
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_a_daemon_killed_while_cages_start_leaves_none_of_them(
     own: Callable[..., Daemon], tmp_path: Path, orphans: Callable[[], dict[int, str]]
@@ -213,13 +217,15 @@ def _alone(test: str) -> bool:
     """
     if os.environ.get(ALONE):
         return False
+    # Two starts and a command are not worth loading what forks them.
     # The results of the full run are written by the run around this one.
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OUTER_RUN)}
     done = subprocess.run(
         ["unshare", "--user", "--map-current-user", "--pid", "--fork", "--kill-child",
          "--mount-proc", "--", sys.executable, "-m", "pytest", "-q", "-n", "0", "-p",
          "no:cacheprovider", f"{__file__}::{test}"],
-        env={**kept, ALONE: "1"}, capture_output=True, text=True, check=False,
+        env={**kept, ALONE: "1", "KAGED_TESTS_EXEC": "1"},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

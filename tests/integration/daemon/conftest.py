@@ -54,10 +54,14 @@ def own(home: Path) -> Path:
 
 @pytest.fixture
 def start(home: Path) -> Iterator[Callable[..., DaemonProcess]]:
-    """Yield a function that starts a daemon and waits until it is ready or gave up."""
+    """Yield a function that starts a daemon and waits until it is ready or gave up.
+
+    Without an `argv` of its own it has loaded its modules already: what happens to it is the test.
+    """
     started: list[DaemonProcess] = []
 
     def begin(where: Path | None = None, **options: object) -> DaemonProcess:
+        options.setdefault("forked", "argv" not in options)
         daemon = start_daemon(where or home, **options)  # type: ignore[arg-type]
         started.append(daemon)
         return daemon

