@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, require_error_shape
+from fakes.running_daemon import ANY_PORT, WAIT_S, InProcess, daemon_in_process, require_error_shape
 from kaged.config.token_file import read_token, token_file
 from kaged.serve.http.connection import PeerConnection
 
@@ -156,7 +156,7 @@ async def test_configured_hosts_and_origins_are_answered(tmp_path: Path) -> None
 
 
 async def test_health_is_open_and_tells_nothing(served: InProcess) -> None:
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as stranger:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=WAIT_S) as stranger:
         answer = await stranger.get("/healthz")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
         assert (await stranger.get("/metrics")).status_code == 401

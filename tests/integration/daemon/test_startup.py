@@ -30,7 +30,7 @@ async def _built(home: Path, closing: AsyncExitStack) -> InProcess:
     environ = environment(home)
     places = Locations.from_env(environ)
     daemon = await build(places, environ, clock=SystemClock(), gates=Gates(), closing=closing)
-    inside = InProcess(daemon, places, httpx.AsyncClient())
+    inside = InProcess(daemon, places, httpx.AsyncClient(timeout=WAIT_S))
     await inside.client.aclose()
     own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
     inside.client = await closing.enter_async_context(inside.over(own, base_url="http://kaged"))

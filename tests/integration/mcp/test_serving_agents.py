@@ -15,7 +15,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from fakes.mcp_lab import McpStage, appears, error_of, mcp_stage, text_of
-from fakes.running_daemon import require_error_shape
+from fakes.running_daemon import WAIT_S, require_error_shape
 from kaged.tools import Tool, ToolDefinition, ToolSource
 
 READER = "primary.subagents.reader"
@@ -255,7 +255,7 @@ async def test_a_subscribed_client_of_the_newest_protocol_hears_it_as_well(
 
 async def test_http_has_the_access_rules_of_the_api(stage: McpStage) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    async with httpx.AsyncClient(trust_env=False) as plain:
+    async with httpx.AsyncClient(trust_env=False, timeout=WAIT_S) as plain:
         url = stage.mcp_url()
         bare = await plain.post(url, json=body)
         assert bare.status_code == 401
@@ -294,7 +294,7 @@ async def test_a_session_belongs_to_the_agent_that_it_was_opened_for(stage: McpS
             "clientInfo": {"name": "t", "version": "1"},
         },
     }
-    async with httpx.AsyncClient(trust_env=False, headers=headers) as plain:
+    async with httpx.AsyncClient(trust_env=False, headers=headers, timeout=WAIT_S) as plain:
         opened = await plain.post(stage.mcp_url(READER), json=hello)
         session = {"mcp-session-id": opened.headers["mcp-session-id"]}
         listed = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}

@@ -11,6 +11,7 @@ import pytest
 
 from fakes.calendar_server import radicale
 from fakes.provider_lab import ProviderLab
+from fakes.running_daemon import WAIT_S
 from kaged.base import SystemClock
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
@@ -32,7 +33,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for user, password in USERS.items():
             for name in ("home", "work") if user == "ann" else ("home",):
                 made = httpx.request(
-                    "MKCALENDAR", f"{url}{user}/{name}/", auth=(user, password), trust_env=False
+                    "MKCALENDAR",
+                    f"{url}{user}/{name}/",
+                    auth=(user, password),
+                    trust_env=False,
+                    timeout=WAIT_S,
                 )
                 assert made.status_code == 201
         yield url
@@ -143,7 +148,11 @@ async def test_a_series_comes_as_its_occurrences(lab: ProviderLab, server: str) 
         "RRULE:FREQ=WEEKLY;COUNT=10\r\nSUMMARY:Weekly\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
     )
     put = httpx.put(
-        f"{server}ann/home/series.ics", content=text, auth=("ann", USERS["ann"]), trust_env=False
+        f"{server}ann/home/series.ics",
+        content=text,
+        auth=("ann", USERS["ann"]),
+        trust_env=False,
+        timeout=WAIT_S,
     )
     assert put.status_code == 201
     events = (await lab.invoke("search", text="weekly", **MARCH))["events"]

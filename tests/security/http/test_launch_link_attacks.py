@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process
+from fakes.running_daemon import ANY_PORT, WAIT_S, InProcess, daemon_in_process
 from kaged.base import ManualClock
 from kaged.serve.http.connection import PeerConnection
 
@@ -23,7 +23,7 @@ async def test_two_who_use_one_link_at_the_same_moment_do_not_both_get_in(
     served: InProcess,
 ) -> None:
     path = await _link(served)
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as anyone:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=WAIT_S) as anyone:
         answers = await asyncio.gather(*(anyone.get(path) for _ in range(10)))
     assert sorted(answer.status_code for answer in answers) == [303, *[403] * 9]
     assert sum("set-cookie" in answer.headers for answer in answers) == 1
@@ -55,7 +55,7 @@ async def test_a_cookie_of_the_attackers_choice_is_never_taken_over(served: InPr
     """Session fixation: the cookie planted before the launch is not the one after it."""
     path = await _link(served)
     planted = "kaged_session=planted-by-the-attacker"
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as browser:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=WAIT_S) as browser:
         answer = await browser.get(path, headers={"cookie": planted})
         assert "planted" not in answer.headers["set-cookie"]
         after = await browser.get("/api/v1/status", headers={"cookie": planted})
@@ -63,7 +63,7 @@ async def test_a_cookie_of_the_attackers_choice_is_never_taken_over(served: InPr
 
 
 async def test_a_link_cannot_be_made_without_being_let_in_first(served: InProcess) -> None:
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as stranger:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=WAIT_S) as stranger:
         assert (await stranger.post("/api/v1/auth/launch")).status_code == 401
 
 
@@ -105,7 +105,7 @@ async def test_secrets_of_the_listener_are_in_no_log_line(tmp_path: Path, capsys
         token = read_token(tmp_path / "h" / "http-token", os.getuid())
         with daemon.client() as client:
             url = client.post("/auth/launch").json()["url"]
-        with httpx.Client(trust_env=False) as browser:
+        with httpx.Client(trust_env=False, timeout=WAIT_S) as browser:
             cookie = browser.get(url).cookies["kaged_session"]
             browser.get(
                 f"{daemon.said['url']}/api/v1/status", headers={"authorization": f"Bearer {token}"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from fakes.running_daemon import InProcess, require_error_shape
+from fakes.running_daemon import WAIT_S, InProcess, require_error_shape
 
 
 def _client(daemon: InProcess) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=daemon.url, trust_env=False)
+    return httpx.AsyncClient(base_url=daemon.url, trust_env=False, timeout=WAIT_S)
 
 
 async def test_a_rebound_name_reaches_nothing_not_even_health(

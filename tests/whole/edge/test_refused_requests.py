@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, unix_connect
 
-from whole.harness.daemon import Daemon, exactly, wait_for
+from whole.harness.daemon import PATIENCE_S, Daemon, exactly, wait_for
 from whole.harness.project import Project
 from whole.harness.scripts import Scripts, command
 
@@ -187,7 +187,9 @@ def test_names_and_origins_that_the_operator_adds_are_answered(own: Callable[...
     )
     daemon.start()
     bearer = {"authorization": f"Bearer {daemon.token}"}
-    with httpx.Client(base_url=daemon.url, headers=bearer, trust_env=False) as client:
+    with httpx.Client(
+        base_url=daemon.url, headers=bearer, trust_env=False, timeout=PATIENCE_S
+    ) as client:
         for headers, code in (
             ({"host": "kaged.example"}, ""),
             ({"origin": "https://page.example"}, ""),
@@ -207,7 +209,7 @@ def test_a_launch_link_opens_one_session_and_no_second(
     link = daemon.post("/auth/launch")["url"]
     assert stranger.get(link).status_code == 303
     assert stranger.get("/api/v1/auth/whoami").json()["via"] == "cookie"
-    with httpx.Client(base_url=daemon.url, trust_env=False) as second:
+    with httpx.Client(base_url=daemon.url, trust_env=False, timeout=PATIENCE_S) as second:
         shown(second.get(link), "launch_token_invalid")
         assert second.get("/api/v1/status").status_code == 401
     rows = exactly(2, lambda: daemon.audit("access.token_issued")[before:])

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from requirements.marker import whole
-from whole.harness.daemon import Daemon, wait_for
+from whole.harness.daemon import PATIENCE_S, Daemon, wait_for
 from whole.harness.guests import Guest
 from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
@@ -261,6 +261,7 @@ def test_the_operator_is_who_a_trusted_proxy_names(open_daemon: Callable[[str], 
         json={},
         headers={"X-Kaged-User-Id": "bob"},
         trust_env=False,
+        timeout=PATIENCE_S,
     )
     assert without.status_code == 401, "a name is no credential"
     # The socket is no proxy: the kernel says who is there.

@@ -92,11 +92,11 @@ def test_a_program_acts_for_the_person_who_signed_in_to_it(
 def test_whoever_comes_without_a_token_is_told_where_to_get_one(
     daemon: Daemon, provider: OpenIdServer, project: Project
 ) -> None:
-    got = httpx.post(f"{daemon.url}/api/v1/projects/{project.id}/mcp", json={})
+    got = httpx.post(f"{daemon.url}/api/v1/projects/{project.id}/mcp", json={}, timeout=PATIENCE_S)
     assert got.status_code == 401
     where = f"{daemon.url.rstrip('/')}/.well-known/oauth-protected-resource"
     assert got.headers["www-authenticate"] == f'Bearer resource_metadata="{where}"'
-    found = httpx.get(where).json()
+    found = httpx.get(where, timeout=PATIENCE_S).json()
     assert found["resource"] == daemon.url.rstrip("/")
     assert found["authorization_servers"] == [provider.url]
     assert found["bearer_methods_supported"] == ["header"]

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from whole.harness.daemon import Daemon
+from whole.harness.daemon import PATIENCE_S, Daemon
 from whole.harness.openid import Browser, OpenIdServer, codes, new_key
 
 LOGIN = "/api/v1/auth/login"
@@ -74,7 +74,7 @@ def test_a_state_and_a_code_are_used_once(browser: Callable[[], Browser]) -> Non
     ready = ann.follow(ann.begin(), "ann")
     flow = dict(ann.daemon.cookies)
     assert ann.come_back(ready).status_code == 200
-    again = httpx.get(ready, cookies=flow)
+    again = httpx.get(ready, cookies=flow, timeout=PATIENCE_S)
     assert (again.status_code, codes([again])) == (400, ["sign_in_refused"])
     # The code of one flow in another flow of the same browser.
     code = parse_qs(urlsplit(ready).query)["code"][0]
@@ -94,7 +94,7 @@ def test_a_session_that_was_there_before_is_not_the_one_after(
     got = ann.sign_in("ann")
     fresh = got.cookies["kaged_session"]
     assert fresh != planted
-    asked = httpx.get(f"{ann.url}{WHOAMI}", cookies={"kaged_session": fresh})
+    asked = httpx.get(f"{ann.url}{WHOAMI}", cookies={"kaged_session": fresh}, timeout=PATIENCE_S)
     assert asked.json()["operator_id"] == "ann"
     assert eve.refused("GET", WHOAMI) == OUT  # the planted one is over, too
 
@@ -183,15 +183,19 @@ def test_logout_tokens_that_are_none_end_nothing(
         "x.y.z",
     ]
     url = f"{ann.url}/api/v1/auth/backchannel-logout"
-    answers = [httpx.post(url, data={"logout_token": one}) for one in wrong]
+    answers = [httpx.post(url, data={"logout_token": one}, timeout=PATIENCE_S) for one in wrong]
     assert codes(answers) == ["sign_in_refused"] * len(wrong)
-    assert codes([httpx.post(url, data={})]) == ["invalid_request"]
-    assert codes([httpx.post(url, data={"logout_token": "x" * 40_000})]) == ["invalid_request"]
+    assert codes([httpx.post(url, data={}, timeout=PATIENCE_S)]) == ["invalid_request"]
+    assert codes([httpx.post(url, data={"logout_token": "x" * 40_000}, timeout=PATIENCE_S)]) == [
+        "invalid_request"
+    ]
     assert ann.get("/auth/whoami")["operator_id"] == "ann"
     # The same claims in a token of the right kind do end it; a second use ends nothing new.
     token = provider.signed(good, logout)
-    assert httpx.post(url, data={"logout_token": token}).status_code == 200
+    assert httpx.post(url, data={"logout_token": token}, timeout=PATIENCE_S).status_code == 200
     assert ann.refused("GET", WHOAMI) == OUT
     later = person("ann")
-    assert codes([httpx.post(url, data={"logout_token": token})]) == ["sign_in_refused"]
+    assert codes([httpx.post(url, data={"logout_token": token}, timeout=PATIENCE_S)]) == [
+        "sign_in_refused"
+    ]
     assert later.get("/auth/whoami")["operator_id"] == "ann"

@@ -96,7 +96,7 @@ def test_signing_out_ends_this_browser_and_no_other(
     got = first.ask("POST", "/api/v1/auth/logout")
     assert got.status_code == 303
     assert got.headers["location"].startswith(f"{provider.url}/session/end?client_id=")
-    again = httpx.get(f"{first.url}/api/v1/auth/whoami", cookies=stolen)
+    again = httpx.get(f"{first.url}/api/v1/auth/whoami", cookies=stolen, timeout=PATIENCE_S)
     assert codes([again]) == ["unauthenticated"]
     assert second.get("/auth/whoami")["operator_id"] == "ann"
     assert second.ask("DELETE", "/api/v1/auth/session").status_code == 204

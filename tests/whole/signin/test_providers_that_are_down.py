@@ -64,7 +64,9 @@ def test_a_provider_that_is_down_keeps_out_only_who_is_not_signed_in_yet(
             asked = httpx.get(where, cookies=cookies, headers=host, timeout=PATIENCE_S)
             assert asked.json()["operator_id"] == "ann"
             token = provider.signed({"sub": "ann"})
-            asked = httpx.get(where, headers={"Authorization": f"Bearer {token}"})
+            asked = httpx.get(
+                where, headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE_S
+            )
             assert (asked.status_code, codes([asked])) == (503, ["sign_in_unavailable"])
         finally:
             provider.start()
@@ -102,7 +104,7 @@ def test_a_daemon_without_a_provider_says_that_nobody_signs_in(
 ) -> None:
     daemon = started("")
     got = [
-        httpx.get(f"{daemon.url}{path}")
+        httpx.get(f"{daemon.url}{path}", timeout=PATIENCE_S)
         for path in (
             "/api/v1/auth/login",
             "/api/v1/auth/callback?state=x",
@@ -110,9 +112,11 @@ def test_a_daemon_without_a_provider_says_that_nobody_signs_in(
             "/.well-known/oauth-protected-resource",
         )
     ]
-    got.append(httpx.post(f"{daemon.url}/api/v1/auth/backchannel-logout", data={}))
+    got.append(
+        httpx.post(f"{daemon.url}/api/v1/auth/backchannel-logout", data={}, timeout=PATIENCE_S)
+    )
     assert codes(got) == ["sign_in_disabled"] * 5
-    bare = httpx.get(f"{daemon.url}/api/v1/auth/whoami")
+    bare = httpx.get(f"{daemon.url}/api/v1/auth/whoami", timeout=PATIENCE_S)
     assert bare.headers["www-authenticate"] == "Bearer"
     assert _row(daemon)["status"] == "ok"
     refused = daemon.cli("login", daemon.url, code=1)
@@ -170,7 +174,7 @@ def test_a_daemon_behind_tls_gives_cookies_that_only_its_host_gets(
     assert asked["client_id"] == CLIENT_ID
     assert asked["code_challenge_method"] == "S256"
     assert len({asked["state"], asked["nonce"], asked["code_challenge"]}) == 3
-    refused = httpx.get(f"{daemon.url}/api/v1/auth/whoami", headers=host)
+    refused = httpx.get(f"{daemon.url}/api/v1/auth/whoami", headers=host, timeout=PATIENCE_S)
     assert "https://kaged.example/.well-known/" in refused.headers["www-authenticate"]
 
 
