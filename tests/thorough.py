@@ -21,6 +21,7 @@ _given = os.environ.get("KAGED_FUZZ_SEED", "")
 THOROUGH = bool(_given)
 SEED = int(_given or 11)
 _TIMES_MORE = 40
+LONGEST_S = 1200
 FEW = 25
 """How many cases a short run draws where a test does not say."""
 
@@ -59,3 +60,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.thorough(random=True))
+            if THOROUGH and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(LONGEST_S))

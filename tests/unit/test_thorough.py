@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import thorough
 
@@ -37,3 +39,19 @@ def test_a_thorough_run_takes_all_by_its_seed() -> None:
     assert thorough.sample(CASES, kind) == CASES
     assert thorough.examples(6) > 6
     assert thorough.SEED == 7
+
+
+@given(st.booleans())
+def test_a_property_has_a_longer_form_without_saying_so(
+    request: pytest.FixtureRequest, drawn: bool
+) -> None:
+    mark = request.node.get_closest_marker("thorough")
+    assert mark is not None, drawn
+    assert mark.kwargs == {"random": True}
+
+
+def test_a_property_draws_few_cases_in_the_full_run_and_many_in_a_thorough_one() -> None:
+    few, many = (settings.get_profile(name).max_examples for name in ("full", "fuzz"))
+    assert few == thorough.FEW
+    assert many == thorough.examples(few)
+    assert settings.get_profile("full").derandomize
