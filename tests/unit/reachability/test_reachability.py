@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reachability.declared import not_seen_yet
 from reachability.programs import FOR_PEOPLE, NOT_WIRED, source_tree
 from reachability.report import report
+
+pytestmark = pytest.mark.timeout(600)  # all of the source is read
 
 
 def test_every_public_function_has_a_caller_in_the_program() -> None:
