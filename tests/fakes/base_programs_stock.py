@@ -33,7 +33,7 @@ class Stock:
             self._folder = folder
 
     def lend(self, cache_dir: Path) -> bool:
-        """Give a cache what is kept; returns whether it has base programs now."""
+        """Link what is kept into a cache; returns whether it has base programs now."""
         if next(cache_dir.glob(NAMES), None) is not None:
             return True
         if self._folder is None:
