@@ -51,3 +51,10 @@ def shared(daemon: Daemon, module_path: Path) -> Project:
     made = daemon.load(Project(module_path / "work", subagents={"reader": reader}))
     made.write("a.txt", "one\n")
     return made
+
+
+@pytest.fixture(autouse=True)
+def without_labels(request: pytest.FixtureRequest) -> None:
+    """Let the direct calls of a test begin in a session of their own: labels stay with sessions."""
+    if "shared" in request.fixturenames and "passed" not in request.fixturenames:
+        request.getfixturevalue("shared").reload()

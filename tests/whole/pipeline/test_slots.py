@@ -139,7 +139,7 @@ def test_the_tool_the_prompt_and_the_resource_are_described_to_everybody(
         others = {"tool", "prompt", "resource"} - {part}
         assert [blind["mcp"][one] for one in others] == [None, None]
     tool = passed.pair(PRE)[1]["mcp"]["tool"]
-    assert tool["annotations"] == {"net": False}
+    assert tool["annotations"] == {"net": False, "changes": False}
     (listed,) = [one for one in shared.get("/tools")["tools"] if one["name"] == "file.read"]
     assert tool["description"] == listed["description"]
     for hook in ("resource_pre_fetch", "resource_post_fetch"):
