@@ -33,6 +33,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -190,6 +191,12 @@ def _line(one: Verdict) -> str:
     return f"{one.row:<12} {one.verdict:<14} {cost}  {one.place}  {one.mutation}{why}"
 
 
+def _used_s() -> float:
+    """Return how much processor time the workers and all that they ran have used; they ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _report(verdicts: list[Verdict], seed: int, seconds: float) -> int:
     counts = Counter(one.verdict for one in verdicts)
     tried = counts["noticed"] + counts["survived"]
@@ -201,11 +208,13 @@ def _report(verdicts: list[Verdict], seed: int, seconds: float) -> int:
     print(
         f"\nmutate: {counts['noticed']} of {tried} noticed ({share:.1%}; "
         f"{at_once} at the first line), {counts['survived']} survived, "
-        f"{counts['not applicable']} not applicable; seed {seed}, {seconds:.0f} s"
+        f"{counts['not applicable']} not applicable; "
+        f"seed {seed}, {seconds:.0f} s, {_used_s():.0f} s of processors"
     )
     content = {
         "seed": seed,
         "seconds": round(seconds, 1),
+        "processor_seconds": round(_used_s(), 1),
         "noticed": counts["noticed"],
         "noticed_at_first_line": at_once,
         "survived": counts["survived"],
