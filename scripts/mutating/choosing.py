@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import random
 import re
 from collections import Counter, defaultdict
@@ -22,6 +21,7 @@ DRAWN_FROM = 6  # the lines that speak most of what the row speaks of
 SUBTLE = ("constant", "off by one")  # chosen where a line offers nothing else
 
 _QUOTED = re.compile(r"[\"']([\w.:/-]{6,})[\"']")  # shorter words are found everywhere
+_IMPORTED = re.compile(r"^\s*from kaged\.([\w.]+) import", re.MULTILINE)
 _MEMBER = re.compile(r"\.([A-Z][A-Z_]{5,})\b")
 
 
@@ -185,8 +185,7 @@ def _statements(file: str) -> dict[int, str]:
 def _imported(module: str) -> frozenset[str]:
     """Return the files of `kaged` that a test module imports from by name."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kaged."):
-            path = Path(*str(node.module).split(".")[1:])
-            found |= {str(path.with_suffix(".py")), str(path / "__init__.py")}
+    for name in _IMPORTED.findall(_text(module)):
+        path = Path(*name.split("."))
+        found |= {str(path.with_suffix(".py")), str(path / "__init__.py")}
     return frozenset(found)
