@@ -109,7 +109,7 @@ def make_job(
         named.sort(key=lambda node: not node.startswith(FAST))
         ranks = {module: nearness(module, target.file, nodes) for module in map(module_of, near)}
         near = [node for node in near if ranks[module_of(node)] is not None]
-        near.sort(key=lambda node: ranks[module_of(node)] or 0)
+        near = one_of_each(sorted(near, key=lambda node: ranks[module_of(node)] or 0))
         found += dict.fromkeys([*named, *near])
         return Stage(found, limit_s + (OTHERS_S if named or near else 0.0))
 

@@ -111,6 +111,8 @@ class Chooser:
 def nearness(module: str, file: str, nodes: Iterable[str]) -> int | None:
     """Return how near a test module is to a source file, 0 the nearest; None for not at all."""
     kind, _, rest = module.removeprefix("tests/").partition("/")
+    if kind == "whole":  # imports nothing of the product: it is near by its name
+        return 4 if words(Path(module).stem).keys() & words(Path(file).stem).keys() else None
     if kind not in {"unit", "contract", "integration", "security"}:
         return None
     slow = 0 if kind in {"unit", "contract"} else 2

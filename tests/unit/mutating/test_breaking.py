@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from mutating import breaking, copies
 from mutating.affinity import Affinity
 from mutating.breaking import Job, Stage, break_row, make_job
-from mutating.choosing import Chooser, Target
+from mutating.choosing import Chooser, Target, nearness
 from mutating.copies import Copy
 from mutating.measuring import Measured
 from mutating.measuring import Test as MeasuredTest
@@ -49,6 +49,12 @@ def test_whoever_runs_the_line_is_asked_first_and_whole_tests_last() -> None:
         ([WHOLE], False),
     ]
     assert made.others().nodes == [OTHER]
+
+
+def test_a_whole_test_is_near_to_a_module_whose_word_it_has_in_its_name() -> None:
+    near, far = "tests/whole/walls/test_protected_paths.py", "tests/whole/walls/test_shells.py"
+    assert nearness(near, "workspace/protected_writes.py", []) == 4
+    assert nearness(far, "workspace/protected_writes.py", []) is None
 
 
 @pytest.fixture
