@@ -121,7 +121,7 @@ async def test_a_token_that_another_call_renewed_meanwhile_is_not_in_the_output(
         return {"text": call.input_data["as"]}
 
     lab.provider.on_invoke = give
-    for token in (OLD, NEW):
+    for token in (NEW, OLD):  # the new one first: when that call began nobody knew it
         waits.clear()
         goes_on.clear()
         async with asyncio.TaskGroup() as group:
