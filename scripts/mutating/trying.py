@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from mutating.affinity import Affinity
-from mutating.breaking import Verdict, break_row, make_job
+from mutating.breaking import Job, Verdict, break_row, make_job
 from mutating.choosing import Chooser
 from mutating.collecting import KEPT
 from mutating.measuring import FAST, MeasuringFailed, hashes, measure, module_of, one_of_each
@@ -56,17 +56,24 @@ def make_plan(row: str, says: str, seed: int, parts: list[str], whole: list[str]
 def try_row(plan: Plan) -> Verdict:
     """Return whether the tests of a row notice a break. Called in a worker."""
     proofs, copy = _proofs(), my_copy()
-    try:
-        measured = measure(plan.row, plan.tests, proofs, copy)
-    except MeasuringFailed as failed:
-        return Verdict(plan.row, "not applicable", why=f"cannot be measured: {failed}")
-    passing = [node for node in plan.tests if (one := measured.tests.get(node)) and one.passed]
-    chooser = Chooser(measured, _affinity())
-    rng = random.Random(f"{plan.seed} {plan.row}")
-    jobs = [
-        make_job(plan.row, one, passing, plan.rest, proofs, chooser, measured)
-        for one in chooser.targets(plan.says, passing, rng)[:TRIES]
-    ]
+    jobs: list[Job] = []
+    passing: list[str] = []
+    # Where a row's parts run nothing but a table, its whole tests say what there is to break.
+    for nodes in filter(None, (plan.tests, one_of_each(plan.rest))):
+        try:
+            measured = measure(plan.row, nodes, proofs, copy)
+        except MeasuringFailed as failed:
+            return Verdict(plan.row, "not applicable", why=f"cannot be measured: {failed}")
+        passing = [node for node in nodes if (one := measured.tests.get(node)) and one.passed]
+        rest = [node for node in (*plan.tests, *plan.rest) if node not in set(nodes)]
+        chooser = Chooser(measured, _affinity())
+        rng = random.Random(f"{plan.seed} {plan.row}")
+        jobs = [
+            make_job(plan.row, one, passing, rest, proofs, chooser, measured)
+            for one in chooser.targets(plan.says, passing, rng)[:TRIES]
+        ]
+        if jobs:
+            break
     if not jobs:
         why = "runs nothing that can be broken" if passing else "no test passes unbroken"
         return Verdict(plan.row, "not applicable", why=why)
