@@ -112,7 +112,7 @@ def nearness(module: str, file: str, nodes: Iterable[str]) -> int | None:
     """Return how near a test module is to a source file, 0 the nearest; None for not at all."""
     kind, _, rest = module.removeprefix("tests/").partition("/")
     if kind == "whole":  # imports nothing of the product: it is near by its name
-        return 4 if words(Path(module).stem).keys() & words(Path(file).stem).keys() else None
+        return 5 if words(Path(module).stem).keys() & words(Path(file).stem).keys() else None
     if kind not in {"unit", "contract", "integration", "security"}:
         return None
     slow = 0 if kind in {"unit", "contract"} else 2
@@ -121,8 +121,8 @@ def nearness(module: str, file: str, nodes: Iterable[str]) -> int | None:
     if module in {module_of(node) for node in nodes}:
         return 1
     package, _, below = file.partition("/")
-    if rest.startswith(f"{package}/") and Path(below).stem.split("_")[0] in rest:
-        return slow + 1
+    if rest.startswith(f"{package}/"):
+        return slow + (1 if Path(below).stem.split("_")[0] in rest else 2)
     return None
 
 

@@ -53,8 +53,14 @@ def test_whoever_runs_the_line_is_asked_first_and_whole_tests_last() -> None:
 
 def test_a_whole_test_is_near_to_a_module_whose_word_it_has_in_its_name() -> None:
     near, far = "tests/whole/walls/test_protected_paths.py", "tests/whole/walls/test_shells.py"
-    assert nearness(near, "workspace/protected_writes.py", []) == 4
+    assert nearness(near, "workspace/protected_writes.py", []) == 5
     assert nearness(far, "workspace/protected_writes.py", []) is None
+
+
+def test_what_is_named_after_a_module_is_nearer_than_the_rest_of_its_package() -> None:
+    modules = ("tools/test_tool_dispatch.py", "tools/test_tool_trail.py", "store/test_prepared.py")
+    found = [nearness(f"tests/unit/{one}", "tools/dispatch.py", []) for one in modules]
+    assert found == [1, 2, None]
 
 
 @pytest.fixture
