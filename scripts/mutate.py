@@ -38,7 +38,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import resource
 import sys
 import time
 from collections import Counter
@@ -132,14 +131,8 @@ def _kept(plans: Sequence[Plan]) -> list[Verdict]:
 
 def _line(one: Verdict) -> str:
     why = f"\n       {one.why}" if one.why else ""
-    cost = f"{one.tests:>3} tests {one.seconds:>5.0f} s"
+    cost = f"{one.tests:>3} tests {one.used_s:>5.0f} s"
     return f"{one.row:<12} {one.verdict:<14} {cost}  {one.place}  {one.mutation}{why}"
-
-
-def _used_s() -> float:
-    """Return how much processor time the workers that ended, and all that they ran, have used."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _write(verdicts: Sequence[Verdict], seed: int, seconds: float) -> Counter[str]:
@@ -148,7 +141,7 @@ def _write(verdicts: Sequence[Verdict], seed: int, seconds: float) -> Counter[st
     content = {
         "seed": seed,
         "seconds": round(seconds, 1),
-        "processor_seconds": round(_used_s(), 1),
+        "processor_seconds": _used_s(verdicts),
         "noticed": counts["noticed"],
         "noticed_at_first_line": _at_once(verdicts),
         "survived": counts["survived"],
@@ -157,6 +150,10 @@ def _write(verdicts: Sequence[Verdict], seed: int, seconds: float) -> Counter[st
     }
     RESULT.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return counts
+
+
+def _used_s(verdicts: Sequence[Verdict]) -> float:
+    return round(sum(one.used_s for one in verdicts), 1)
 
 
 def _at_once(verdicts: Sequence[Verdict]) -> int:
@@ -174,7 +171,7 @@ def _report(verdicts: Sequence[Verdict], seed: int, seconds: float) -> int:
         f"\nmutate: {counts['noticed']} of {tried} noticed ({share:.1%}; "
         f"{_at_once(verdicts)} at the first line), {counts['survived']} survived, "
         f"{counts['not applicable']} not applicable; "
-        f"seed {seed}, {seconds:.0f} s, {_used_s():.0f} s of processors"
+        f"seed {seed}, {seconds:.0f} s, {_used_s(verdicts):.0f} s of processors for these rows"
     )
     return 0 if share >= BAR else 1
 

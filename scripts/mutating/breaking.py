@@ -41,6 +41,7 @@ class Verdict:
     why: str = ""
     lines: int = 0  # how many were broken; more than one where others guard the first
     state: str = ""  # what it was about, as a hash: it holds as long as that stays
+    used_s: float = 0.0  # of processors, measuring included
 
     @property
     def file(self) -> str:

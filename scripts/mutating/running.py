@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -79,6 +80,12 @@ def run(
             child.returncode = 0  # reaped here, with everything that it left behind
     text = output.read_text(encoding="utf-8", errors="replace")
     return Done(code, text, time.monotonic() - began)
+
+
+def used_s() -> float:
+    """Return how much processor time the tests that this process ran have used so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def crowd() -> float:

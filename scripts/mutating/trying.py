@@ -19,6 +19,7 @@ from mutating.breaking import Job, Verdict, break_row, make_job
 from mutating.choosing import Chooser
 from mutating.collecting import KEPT
 from mutating.measuring import FAST, MeasuringFailed, hashes, measure, module_of, one_of_each
+from mutating.running import used_s
 from mutating.workers import my_copy
 
 TRIES = 3
@@ -55,6 +56,12 @@ def make_plan(row: str, says: str, seed: int, parts: list[str], whole: list[str]
 
 def try_row(plan: Plan) -> Verdict:
     """Return whether the tests of a row notice a break. Called in a worker."""
+    before_s = used_s()
+    verdict = _tried(plan)
+    return replace(verdict, used_s=round(used_s() - before_s, 1))
+
+
+def _tried(plan: Plan) -> Verdict:
     proofs, copy = _proofs(), my_copy()
     jobs: list[Job] = []
     passing: list[str] = []
