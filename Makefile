@@ -10,7 +10,8 @@ help:
 	@echo "make conformance  requirement table: proven / total per document (UPDATE=1 adds new proofs)"
 	@echo "make reachability what is written or declared and not reached (UPDATE=1 shortens the list)"
 	@echo "make mutate       break a line for each of ROWS=200 rows by SEED=1 and say whose tests do not"
-	@echo "                  notice (ONLY=\"PH-WIRE SC-TOK-06\": these areas and rows)"
+	@echo "                  notice (ONLY=\"PH-WIRE SC-TOK-06\": these areas and rows; RESUME=1: what"
+	@echo "                  was noticed and is unchanged is not tried again)"
 	@echo "make docs         write the made parts of docs/reference anew, from the code"
 	@echo "make bench        all benchmarks, each against its peer or floor (ONLY=\"audit framing\";"
 	@echo "                  DOCS=1 rewrites the performance page, QUICK=1 only shows that all works)"
@@ -62,7 +63,7 @@ reachability: setup-tests
 	@.venv/bin/python scripts/report_reachability.py $(if $(UPDATE),--update)
 
 mutate: setup-tests
-	@.venv/bin/python scripts/mutate.py --rows $(or $(ROWS),200) --seed $(or $(SEED),1) $(ONLY)
+	@.venv/bin/python scripts/mutate.py --rows $(or $(ROWS),200) --seed $(or $(SEED),1) $(if $(RESUME),--resume) $(ONLY)
 
 bench: setup-tests
 	@.venv/bin/python scripts/bench.py $(if $(DOCS),--docs) $(if $(QUICK),--quick) $(ONLY)

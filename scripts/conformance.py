@@ -40,7 +40,7 @@ from requirements.rows import (  # noqa: E402 - path set just above
 )
 
 OUTPUT = ROOT / "build" / "conformance.json"
-WHOLE_AT_LEAST = 1400
+WHOLE_AT_LEAST = 1520
 """So many rows are proven by the product as people use it; the number only grows."""
 
 

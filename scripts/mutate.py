@@ -4,23 +4,28 @@
     make mutate                      200 rows, seed 1
     make mutate ROWS=20 SEED=7       fewer rows, other choices
     make mutate ONLY="PH-AMB-60"     of these rows, areas (PH-AMB) or documents (PH)
+    make mutate RESUME=1             what the last run of this seed noticed is not tried again, as
+                                     long as the row's tests and the broken file are unchanged
 
 For each row its marked tests are found and run once, unbroken, to learn which lines they run (kept
 in build/mutate between runs). One line is chosen that they run, that few other tests run, and that
 has the row's and the tests' words in it (`mutating.affinity`). It is broken in a copy of the tree:
 a comparison turned, `and` for `or`, a statement, `raise` or `not` left out, a constant changed,
 `return None`. Then the row's tests run: fast ones that run the line first, its whole tests last.
+Each run of tests is a process of its own, and so is the server that forks its daemons and commands:
+what runs is what the copy has.
 
 - noticed: a test of the row failed, or did not end in a time in which it ends unbroken.
 - survived: no test of the row failed, nor another that runs this line, nor one that is near to it
-  (imports its module, is in the folder of its package, or has a word of the break in its own text),
+  (imports its module, is in the folder of its package, or has a word of them in text or name),
   as far as these come in 45 seconds.
 - elsewhere: another test noticed, so the line carries another row; the next line is tried, up to
   three. A row of which all three lines are guarded elsewhere only counts as survived: its tests
   assert nothing of what they run and what speaks of the row.
 - not applicable: no test of the row passes here unbroken, or they run nothing that can be broken.
 
-The table is printed and written to build/mutate.json; less than 95 % noticed is exit code 1.
+Cheap rows come first, and what is known so far is in build/mutate.json all the time. At the end the
+table is printed; less than 95 % noticed is exit code 1.
 
 Why no ready-made runner: mutmut 3.8 stops at this suite's first test (it uses an attribute that
 pytest 9 does not have), switches mutants inside one process, which a daemon started by a test never
@@ -37,27 +42,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from concurrent.futures import as_completed
+from dataclasses import asdict
 from typing import Any
 
-from mutating.affinity import Affinity
-from mutating.breaking import Job, Verdict, break_row, make_job
-from mutating.choosing import Chooser
+from mutating.breaking import Verdict
+from mutating.collecting import collect
 from mutating.copies import ROOT
-from mutating.measuring import FAST, Measured, measure, module_of
-from mutating.noting import ROWS
-from mutating.running import run
-from mutating.workers import my_copy, start_workers
+from mutating.trying import Plan, make_plan, state_of, try_row
+from mutating.workers import start_workers
 
 sys.path.insert(0, str(ROOT / "tests"))
 from requirements.rows import load_rows
 
 RESULT = ROOT / "build" / "mutate.json"
 BAR = 0.95
-TRIES = 3
-COLLECT_S = 600.0
 
 
 def main() -> int:
@@ -65,16 +64,20 @@ def main() -> int:
     asked = _arguments()
     began = time.monotonic()
     with start_workers(asked.workers) as workers:
-        proofs = _collected(workers, asked.workers)
-        rows = _sample(proofs, asked)
+        plans = _sample(collect(workers, asked.workers), asked)
+        verdicts = _kept(plans) if asked.resume else []
         took = time.monotonic() - began
-        print(f"mutate: {len(rows)} rows, seed {asked.seed}, after {took:.0f} s", flush=True)
-        measured = Measured()
-        needed = _needed(rows, proofs)
-        measured.recall({module_of(node) for node in needed})
-        measure(measured, needed, workers, asked.workers)
-        print(f"mutate: measured after {time.monotonic() - began:.0f} s", flush=True)
-        verdicts = _try(rows, proofs, measured, workers, asked.seed)
+        print(
+            f"mutate: {len(plans)} rows, seed {asked.seed}, {len(verdicts)} known, "
+            f"after {took:.0f} s",
+            flush=True,
+        )
+        done = {one.row for one in verdicts}
+        running = [workers.submit(try_row, plan) for plan in plans if plan.row not in done]
+        for number, one in enumerate(as_completed(running), 1):
+            verdicts.append(one.result())
+            print(f"{number:4} {_line(verdicts[-1])}", flush=True)
+            _write(verdicts, asked.seed, time.monotonic() - began)
     return _report(verdicts, asked.seed, time.monotonic() - began)
 
 
@@ -83,102 +86,44 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("only", nargs="*", help="rows, areas or documents to sample from")
     return parser.parse_args()
 
 
-# -- which rows, which tests ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """The tests of one row: those that are measured, and the whole ones that are asked besides.
-
-    Where a row has whole tests only, these are measured.
-    """
-
-    tests: list[str]
-    whole: list[str]
-
-
-def _collected(workers: ProcessPoolExecutor, count: int) -> dict[str, Any]:
-    """Return what every test of the tree proves; each worker looks at its share of the modules."""
-    modules = sorted(str(one.relative_to(ROOT)) for one in ROOT.glob("tests/**/test_*.py"))
-    shares = [modules[at::count] for at in range(count)]
-    found: dict[str, Any] = {}
-    for part in workers.map(_collect, filter(None, shares)):
-        found |= part
-    return {node: found[node] for node in sorted(found)}
-
-
-def _collect(modules: list[str]) -> dict[str, Any]:
-    """Return what the tests of modules prove. Called in a worker."""
-    copy = my_copy()
-    target = copy.root / "build" / "rows.json"
-    target.unlink(missing_ok=True)
-    env = {ROWS: str(target)}
-    done = run(copy, modules, limit_s=COLLECT_S, options=["--collect-only", "-qq"], env=env)
-    if not target.is_file():
-        raise RuntimeError(f"the tests cannot be collected:\n{done.output[-3000:]}")
-    return json.loads(target.read_text(encoding="utf-8"))
-
-
-def _sample(proofs: dict[str, Any], asked: argparse.Namespace) -> dict[str, Proof]:
-    """Return the chosen rows, each with its tests."""
-    tests: dict[str, list[str]] = {}
+def _sample(proofs: dict[str, Any], asked: argparse.Namespace) -> list[Plan]:
+    """Return the chosen rows, each with its tests, the cheap ones first."""
+    parts: dict[str, list[str]] = {}
     whole: dict[str, list[str]] = {}
     for node, told in proofs.items():
         for row, level in zip(told["ids"], told["levels"], strict=True):
-            (whole if level == "whole" else tests).setdefault(row, []).append(node)
-    known = sorted(row for row in {**whole, **tests} if _is_asked(row, asked.only))
+            (whole if level == "whole" else parts).setdefault(row, []).append(node)
+    known = sorted(row for row in {**whole, **parts} if _is_asked(row, asked.only))
     names = random.Random(asked.seed).sample(known, min(asked.rows, len(known)))
-    return {
-        row: Proof(tests[row], whole.get(row, [])) if row in tests else Proof(whole[row], [])
+    texts = {row.id: row.says for row in load_rows()}
+    plans = [
+        make_plan(row, texts.get(row, ""), asked.seed, parts.get(row, []), whole.get(row, []))
         for row in sorted(names)
-    }
+    ]
+    return sorted(plans, key=lambda plan: plan.cost)
 
 
 def _is_asked(row: str, only: Sequence[str]) -> bool:
     return not only or any(row == one or row.startswith(f"{one}-") for one in only)
 
 
-def _needed(rows: dict[str, Proof], proofs: dict[str, Any]) -> list[str]:
-    """Return the tests to measure: the rows', and fast neighbours, to know whose a line is."""
-    own = {node for proof in rows.values() for node in proof.tests}
-    modules = {module_of(node) for node in own if node.startswith(FAST)}
-    return [node for node in proofs if node in own or module_of(node) in modules]
-
-
-# -- breaking ---------------------------------------------------------------------------------
-
-
-def _try(
-    rows: dict[str, Proof],
-    proofs: dict[str, Any],
-    measured: Measured,
-    workers: ProcessPoolExecutor,
-    seed: int,
-) -> list[Verdict]:
-    chooser = Chooser(measured, Affinity.of_source())
-    texts = {row.id: row.says for row in load_rows()}
-    waiting: dict[str, list[Job]] = {}
-    verdicts: list[Verdict] = []
-    for row, proof in rows.items():
-        passing = [node for node in proof.tests if (one := measured.tests.get(node)) and one.passed]
-        rng = random.Random(f"{seed} {row}")
-        targets = chooser.targets(texts.get(row, ""), passing, rng)[:TRIES]
-        waiting[row] = [
-            make_job(row, one, passing, proof.whole, proofs, chooser, measured) for one in targets
-        ]
-        if not targets:
-            why = "runs nothing that can be broken" if passing else "no test passes unbroken"
-            verdicts.append(Verdict(row, "not applicable", why=why))
-    running = {workers.submit(break_row, jobs): row for row, jobs in waiting.items() if jobs}
-    for number, done in enumerate(as_completed(running), 1):
-        verdict = done.result()
-        verdicts.append(verdict)
-        print(f"{number:4} {_line(verdict)}", flush=True)
-    return sorted(verdicts, key=lambda one: one.row)
+def _kept(plans: Sequence[Plan]) -> list[Verdict]:
+    """Return what the last run noticed of these rows, and what is still about the same."""
+    if not RESULT.is_file():
+        return []
+    by_row = {plan.row: plan for plan in plans}
+    last = json.loads(RESULT.read_text(encoding="utf-8"))["rows"]
+    found = [Verdict(**one) for one in last if one["row"] in by_row]
+    return [
+        one
+        for one in found
+        if one.verdict == "noticed" and one.state == state_of(by_row[one.row], [one.file])
+    ]
 
 
 # -- telling ----------------------------------------------------------------------------------
@@ -186,33 +131,48 @@ def _try(
 
 def _line(one: Verdict) -> str:
     why = f"\n       {one.why}" if one.why else ""
-    cost = f"{one.tests:>3} tests {one.seconds:>5.0f} s"
+    cost = f"{one.tests:>3} tests {one.used_s:>5.0f} s"
     return f"{one.row:<12} {one.verdict:<14} {cost}  {one.place}  {one.mutation}{why}"
 
 
-def _report(verdicts: list[Verdict], seed: int, seconds: float) -> int:
+def _write(verdicts: Sequence[Verdict], seed: int, seconds: float) -> Counter[str]:
+    """Write what is known so far; returns how often each verdict was given."""
     counts = Counter(one.verdict for one in verdicts)
-    tried = counts["noticed"] + counts["survived"]
-    share = counts["noticed"] / tried if tried else 1.0
-    at_once = sum(one.verdict == "noticed" and one.lines == 1 for one in verdicts)
-    print(f"\n{'row':<12} {'verdict':<14} {'cost':>17}  place  mutation")
-    for one in verdicts:
-        print(_line(one))
-    print(
-        f"\nmutate: {counts['noticed']} of {tried} noticed ({share:.1%}; "
-        f"{at_once} at the first line), {counts['survived']} survived, "
-        f"{counts['not applicable']} not applicable; seed {seed}, {seconds:.0f} s"
-    )
     content = {
         "seed": seed,
         "seconds": round(seconds, 1),
+        "processor_seconds": _used_s(verdicts),
         "noticed": counts["noticed"],
-        "noticed_at_first_line": at_once,
+        "noticed_at_first_line": _at_once(verdicts),
         "survived": counts["survived"],
         "not_applicable": counts["not applicable"],
-        "rows": [asdict(one) for one in verdicts],
+        "rows": [asdict(one) for one in sorted(verdicts, key=lambda one: one.row)],
     }
-    Path(RESULT).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    RESULT.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return counts
+
+
+def _used_s(verdicts: Sequence[Verdict]) -> float:
+    return round(sum(one.used_s for one in verdicts), 1)
+
+
+def _at_once(verdicts: Sequence[Verdict]) -> int:
+    return sum(one.verdict == "noticed" and one.lines == 1 for one in verdicts)
+
+
+def _report(verdicts: Sequence[Verdict], seed: int, seconds: float) -> int:
+    counts = _write(verdicts, seed, seconds)
+    tried = counts["noticed"] + counts["survived"]
+    share = counts["noticed"] / tried if tried else 1.0
+    print(f"\n{'row':<12} {'verdict':<14} {'cost':>17}  place  mutation")
+    for one in sorted(verdicts, key=lambda one: one.row):
+        print(_line(one))
+    print(
+        f"\nmutate: {counts['noticed']} of {tried} noticed ({share:.1%}; "
+        f"{_at_once(verdicts)} at the first line), {counts['survived']} survived, "
+        f"{counts['not applicable']} not applicable; "
+        f"seed {seed}, {seconds:.0f} s, {_used_s(verdicts):.0f} s of processors for these rows"
+    )
     return 0 if share >= BAR else 1
 
 

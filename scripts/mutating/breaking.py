@@ -6,28 +6,26 @@ counts only if it is known to pass without the break.
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mutating.choosing import Chooser, Target, naming, nearness
 from mutating.copies import Copy
-from mutating.measuring import FAST, Measured, module_of
+from mutating.measuring import FAST, Measured, module_of, one_of_each
 from mutating.mutations import Mutation
-from mutating.running import FAILED, PASSED, Done, run
-from mutating.workers import my_copy
+from mutating.running import BUSY, FAILED, PASSED, Done, crowd, run
 
 OTHERS = 40  # tests of other rows that are asked about a line, at most
 OTHERS_S = 45.0  # and for so long
 SLOW_S = 60.0  # of tests of a row that take longer together only a few are asked
 START_S = 30.0  # what a run may take besides its tests
-WHOLE_S = 30.0  # what a whole test may take; those are not measured
-BUSY = 5.0  # times the limit, when tests do not keep it unbroken either
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+REST = 24  # cases that were not measured are all asked up to this number
+REST_S = 30.0  # what each of them may take
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +40,13 @@ class Verdict:
     seconds: float = 0.0
     why: str = ""
     lines: int = 0  # how many were broken; more than one where others guard the first
+    state: str = ""  # what it was about, as a hash: it holds as long as that stays
+    used_s: float = 0.0  # of processors, measuring included
+
+    @property
+    def file(self) -> str:
+        """The broken file."""
+        return self.place.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +67,19 @@ class Job:
     mutation: Mutation
     place: str
     own: list[Stage]
-    others: Stage
+    others: Callable[[], Stage]  # asked for only when the row's tests say nothing
 
 
 def make_job(
     row: str,
     target: Target,
     nodes: Sequence[str],
-    whole: Sequence[str],
+    rest: Sequence[str],
     proofs: Mapping[str, Any],
     chooser: Chooser,
     measured: Measured,
 ) -> Job:
-    """Return who is asked about a break: a row's measured tests, its whole ones, then others."""
+    """Return who is asked about a break: a row's measured tests, the rest of them, then others."""
 
     def cost(some: Iterable[str]) -> float:
         return sum(measured.tests[node].seconds for node in some)
@@ -88,35 +93,32 @@ def make_job(
     ]
     own: list[Stage] = []
     for stage in filter(None, stages):
-        kept = stage if cost(stage) <= SLOW_S else _one_of_each(stage)
+        kept = stage if cost(stage) <= SLOW_S else one_of_each(stage)
         own.append(Stage(kept, START_S + 4 * cost(kept)))
-    if whole:
-        few = _one_of_each(whole) if len(whole) * WHOLE_S > 4 * SLOW_S else list(whole)
-        own.append(Stage(few, START_S + WHOLE_S * len(few), known=False))
-    others = [node for node in chooser.others(target, nodes) if node.startswith(FAST)]
-    others = sorted(others, key=lambda node: measured.tests[node].seconds)[:OTHERS]
-    limit_s = START_S + 4 * cost(others)
-    # What has not been measured may well be about this line: it is asked, too, for a while.
-    left_out = {*nodes, *whole, *others}
-    near = [node for node in proofs if node not in left_out]
-    named = naming(near, target.mutation, OTHERS)
-    named.sort(key=lambda node: not node.startswith(FAST))
-    ranks = {module: nearness(module, target.file, nodes) for module in map(module_of, near)}
-    near = [node for node in near if ranks[module_of(node)] is not None]
-    near.sort(key=lambda node: ranks[module_of(node)] or 0)
-    others += dict.fromkeys([*named, *near])
-    limit_s += OTHERS_S if named or near else 0.0
-    return Job(row, target.file, target.mutation, target.place, own, Stage(others, limit_s))
+    if rest:
+        few = one_of_each(rest) if len(rest) > REST else list(rest)
+        own.append(Stage(few, START_S + REST_S * len(few), known=False))
+
+    def others() -> Stage:
+        found = [node for node in chooser.others(target, nodes) if node.startswith(FAST)]
+        found = sorted(found, key=lambda node: measured.tests[node].seconds)[:OTHERS]
+        limit_s = START_S + 4 * cost(found)
+        # What has not been measured may well be about this line: it is asked, too, for a while.
+        left_out = {*nodes, *rest, *found}
+        near = [node for node in proofs if node not in left_out]
+        named = naming(near, target.mutation, OTHERS)
+        named.sort(key=lambda node: not node.startswith(FAST))
+        ranks = {module: nearness(module, target.file, nodes) for module in map(module_of, near)}
+        near = [node for node in near if ranks[module_of(node)] is not None]
+        near = one_of_each(sorted(near, key=lambda node: ranks[module_of(node)] or 0))
+        found += dict.fromkeys([*named, *near])
+        return Stage(found, limit_s + (OTHERS_S if named or near else 0.0))
+
+    return Job(row, target.file, target.mutation, target.place, own, others)
 
 
-def _one_of_each(nodes: Sequence[str]) -> list[str]:
-    """Return one case of each test function."""
-    return list({node.partition("[")[0]: node for node in nodes}.values())
-
-
-def break_row(jobs: list[Job]) -> Verdict:
-    """Try the breaks of one row until its tests notice one or nobody does. Called in a worker."""
-    copy = my_copy()
+def break_row(jobs: Sequence[Job], copy: Copy) -> Verdict:
+    """Try the breaks of one row in a copy until its tests notice one or nobody does."""
     began = time.monotonic()
     count = 0
     seen: list[str] = []
@@ -130,11 +132,12 @@ def break_row(jobs: list[Job]) -> Verdict:
                 how = _noticed(copy, path, source, stage)
                 if how is not None:
                     return _said(job, "noticed", count, began, how, len(seen) + 1)
-            suspect = _first_failure(copy, job.others) if job.others.nodes else ""
+            others = job.others()
+            suspect = _first_failure(copy, others) if others.nodes else ""
         finally:
             copy.write(path, source)
         # A neighbour counts only if it is the break that it fails of.
-        if not suspect or _first_failure(copy, Stage([suspect], job.others.limit_s)):
+        if not suspect or _first_failure(copy, Stage([suspect], others.limit_s)):
             return _said(job, "survived", count, began, "; ".join(seen), len(seen) + 1)
         seen.append(f"{job.place} ({job.mutation}) is noticed by others only")
     return _said(jobs[-1], "survived", count, began, "; ".join(seen), len(seen))
@@ -148,8 +151,8 @@ def _noticed(copy: Copy, path: Path, source: bytes, stage: Stage) -> str | None:
     if done.code == PASSED:
         return None
     if not stage.known or done.code not in (FAILED, None):  # or not even begun, for some reason
-        found = _FAILED.search(done.output)
-        asked = [found[1]] if found else stage.nodes
+        failed = _failed(done, stage)
+        asked = [failed] if failed else stage.nodes
         if not _passes(copy, path, source, Stage(asked, BUSY * stage.limit_s)):
             return None
     return "took too long" if done.code is None else ""
@@ -176,14 +179,16 @@ def _unbroken(copy: Copy, path: Path, source: bytes, stage: Stage) -> int | None
 
 def _first_failure(copy: Copy, stage: Stage) -> str:
     """Run tests until one fails; return that one, or nothing when none did in this time."""
-    done = _run(copy, stage.nodes, stage.limit_s * _crowd())
-    found = _FAILED.search(done.output) if done.code == FAILED else None
-    return found[1] if found else ""
+    done = _run(copy, stage.nodes, stage.limit_s * crowd())
+    return _failed(done, stage) if done.code == FAILED else ""
 
 
-def _crowd() -> float:
-    """Return how many want each processor now: on a busy machine tests do less in a time."""
-    return min(BUSY, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+def _failed(done: Done, stage: Stage) -> str:
+    """Return which test of a stage failed; the name of a case may look like a reason."""
+    found = _FAILED.search(done.output)
+    said = "" if found is None else found[1]
+    names = [node for node in stage.nodes if said == node or said.startswith(f"{node} - ")]
+    return max(names, key=len, default="")
 
 
 def _run(copy: Copy, nodes: Sequence[str], limit_s: float) -> Done:

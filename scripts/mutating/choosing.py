@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import random
 import re
 from collections import Counter, defaultdict
@@ -22,6 +21,7 @@ DRAWN_FROM = 6  # the lines that speak most of what the row speaks of
 SUBTLE = ("constant", "off by one")  # chosen where a line offers nothing else
 
 _QUOTED = re.compile(r"[\"']([\w.:/-]{6,})[\"']")  # shorter words are found everywhere
+_IMPORTED = re.compile(r"^\s*from kaged\.([\w.]+) import", re.MULTILINE)
 _MEMBER = re.compile(r"\.([A-Z][A-Z_]{5,})\b")
 
 
@@ -111,6 +111,8 @@ class Chooser:
 def nearness(module: str, file: str, nodes: Iterable[str]) -> int | None:
     """Return how near a test module is to a source file, 0 the nearest; None for not at all."""
     kind, _, rest = module.removeprefix("tests/").partition("/")
+    if kind == "whole":  # imports nothing of the product: it is near by its name
+        return 5 if words(Path(module).stem).keys() & words(Path(file).stem).keys() else None
     if kind not in {"unit", "contract", "integration", "security"}:
         return None
     slow = 0 if kind in {"unit", "contract"} else 2
@@ -119,8 +121,8 @@ def nearness(module: str, file: str, nodes: Iterable[str]) -> int | None:
     if module in {module_of(node) for node in nodes}:
         return 1
     package, _, below = file.partition("/")
-    if rest.startswith(f"{package}/") and Path(below).stem.split("_")[0] in rest:
-        return slow + 1
+    if rest.startswith(f"{package}/"):
+        return slow + (1 if Path(below).stem.split("_")[0] in rest else 2)
     return None
 
 
@@ -185,8 +187,7 @@ def _statements(file: str) -> dict[int, str]:
 def _imported(module: str) -> frozenset[str]:
     """Return the files of `kaged` that a test module imports from by name."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kaged."):
-            path = Path(*str(node.module).split(".")[1:])
-            found |= {str(path.with_suffix(".py")), str(path / "__init__.py")}
+    for name in _IMPORTED.findall(_text(module)):
+        path = Path(*name.split("."))
+        found |= {str(path.with_suffix(".py")), str(path / "__init__.py")}
     return frozenset(found)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LONG_AGO = 1_000_000_000  # no file of the tree is as old
 PACKAGES = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
 BIG = 20_000_000
+SET_UP = ("tools", "policy-plugins", "cpex-framework")  # below build, by `scripts/setup --tests`
 HOOK = (
     "import os; os.path.exists({at!r}) and "
     "__import__('mutating.tracing').tracing.started_here({at!r})\n"
@@ -57,8 +58,9 @@ class Copy:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target, follow_symlinks=False)
         (self.root / "build").mkdir(exist_ok=True)
-        if (ROOT / "build" / "tools").exists():
-            (self.root / "build" / "tools").symlink_to(ROOT / "build" / "tools")
+        for name in SET_UP:
+            if (ROOT / "build" / name).exists():
+                (self.root / "build" / name).symlink_to(ROOT / "build" / name)
         told = _state_of(Path(sys.prefix))
         if not self._stamp.is_file() or self._stamp.read_text(encoding="utf-8") != told:
             shutil.rmtree(self._environment, ignore_errors=True)

@@ -1,32 +1,33 @@
-"""`Measured`: which lines each test runs, remembered by test module between runs.
+"""`measure`: which lines each test of a row runs, remembered between runs.
 
-What is remembered of a module counts as long as the module and every file that its tests ran are
-what they were then.
+Fast tests are measured by module, with their neighbours, to know whose a line is. The others are
+measured by row: daemons and commands that they start have then run what this row wants of them.
+What is remembered counts as long as the tests and every file that they ran are what they were.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Executor
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutating.copies import ROOT
+from mutating.copies import ROOT, Copy
 from mutating.noting import SWITCH
-from mutating.running import run
+from mutating.running import crowd, run
 from mutating.tracing import LINES
-from mutating.workers import my_copy
 
 MEMORY = ROOT / "build" / "mutate" / "lines"
 FAST = ("tests/unit/", "tests/contract/")
-LIMIT_S = 1200.0
-BATCH = 25  # modules in one run, at most
-SHARES = 3  # runs of each worker, at least
+LIMIT_S = 300.0
+
+
+class MeasuringFailed(Exception):
+    """Tests could not be measured; what they said is the message."""
 
 
 @dataclass(slots=True)
@@ -47,38 +48,10 @@ class Measured:
         default_factory=dict[str, dict[str, list[int]]]
     )
 
-    def missing(self, nodes: Iterable[str]) -> list[str]:
-        """Return those of these tests that have not been measured."""
-        return [node for node in nodes if node not in self.tests]
-
     def reaches(self, node: str, file: str, line: int) -> bool:
         """Return whether a test, or a process that its module started, ran this line."""
         own = self.tests[node].lines.get(file, ())
         return line in own or line in self.started.get(module_of(node), {}).get(file, ())
-
-    def recall(self, modules: Iterable[str]) -> None:
-        """Take over what is remembered about these modules and still holds."""
-        for module in modules:
-            kept = _memory_of(module)
-            if kept.is_file():
-                content = json.loads(kept.read_text(encoding="utf-8"))
-                if all(_hash(file) == known for file, known in content["files"].items()):
-                    self._take(module, content)
-
-    def remember(self, modules: Iterable[str]) -> None:
-        """Write down what is known about these modules."""
-        MEMORY.mkdir(parents=True, exist_ok=True)
-        for module in modules:
-            tests = {node: one for node, one in self.tests.items() if module_of(node) == module}
-            started = self.started.get(module, {})
-            used = {file for one in tests.values() for file in one.lines} | set(started)
-            files = [module, *(f"src/kaged/{file}" for file in sorted(used))]
-            content = {
-                "files": {file: _hash(file) for file in files},
-                "tests": {node: asdict(one) for node, one in tests.items()},
-                "started": started,
-            }
-            _memory_of(module).write_text(json.dumps(content), encoding="utf-8")
 
     def add(self, found: Mapping[str, Any], started: Mapping[str, Mapping[str, list[int]]]) -> None:
         """Take in what one run measured."""
@@ -89,34 +62,72 @@ class Measured:
             for file, numbers in lines.items():
                 kept[file] = sorted({*kept.get(file, ()), *numbers})
 
-    def _take(self, module: str, content: Mapping[str, Any]) -> None:
-        self.add(content["tests"], {module: content["started"]})
 
+def measure(row: str, nodes: Iterable[str], every: Iterable[str], copy: Copy) -> Measured:
+    """Return what the tests of a row run; what is not remembered is run in a copy.
 
-def measure(measured: Measured, nodes: Iterable[str], workers: Executor, count: int) -> None:
-    """Run what is missing, in batches of modules, and remember it.
+    `every` are all the tests of the tree.
 
-    Slow modules are dealt out first and evenly, so that the workers end at about the same time.
+    Raises:
+        MeasuringFailed: they did not end in time, or not even begin.
     """
-    by_module: dict[str, list[str]] = {}
-    for node in measured.missing(nodes):
-        by_module.setdefault(module_of(node), []).append(node)
-    modules = sorted(by_module, key=lambda one: (one.startswith(FAST), one))
-    number = max(SHARES * count, math.ceil(len(modules) / BATCH))
-    batches = [batch for at in range(number) if (batch := modules[at::number])]
-    jobs = [
-        workers.submit(_measure_batch, [node for one in batch for node in by_module[one]])
-        for batch in batches
-    ]
-    for number, (batch, job) in enumerate(zip(batches, jobs, strict=True), 1):
-        measured.add(*job.result())
-        measured.remember(batch)
-        print(f"mutate: measured {number} of {len(batches)} batches of test modules", flush=True)
+    parts: dict[str, list[str]] = {}
+    for node in nodes:
+        module = module_of(node)
+        if not node.startswith(FAST):
+            parts.setdefault(row, []).append(node)
+        elif module not in parts:
+            parts[module] = [one for one in every if module_of(one) == module]
+    made = Measured()
+    missing = {name: asked for name, asked in parts.items() if not _recall(made, name, asked)}
+    if missing:
+        tests, started = _run(copy, [node for asked in missing.values() for node in asked])
+        for name, asked in missing.items():
+            modules = {module_of(node) for node in asked}
+            kept = Measured()
+            kept.add(
+                {node: tests[node] for node in asked if node in tests},
+                {module: started[module] for module in modules & started.keys()},
+            )
+            content = _remember(name, asked, kept)
+            made.add(content["tests"], content["started"])
+    return made
 
 
-def _measure_batch(nodes: list[str]) -> tuple[dict[str, Any], dict[str, dict[str, list[int]]]]:
-    """Run tests in this worker's copy and return what they ran. Called in a worker."""
-    copy = my_copy()
+def _recall(made: Measured, name: str, asked: Sequence[str]) -> bool:
+    """Take over what is remembered under a name; returns whether it is there and still holds."""
+    kept = _memory_of(name)
+    if not kept.is_file():
+        return False
+    content = json.loads(kept.read_text(encoding="utf-8"))
+    if content["asked"] != asked or content["files"] != hashes(content["files"]):
+        return False
+    made.add(content["tests"], content["started"])
+    return True
+
+
+def _remember(name: str, asked: Sequence[str], kept: Measured) -> dict[str, Any]:
+    """Write down what was measured; returns it as it is written."""
+    used = {file for one in kept.tests.values() for file in one.lines}
+    used |= {file for lines in kept.started.values() for file in lines}
+    modules = {module_of(node) for node in asked}
+    content = {
+        "asked": asked,
+        "files": hashes([*sorted(modules), *(f"src/kaged/{file}" for file in sorted(used))]),
+        "tests": {node: asdict(one) for node, one in kept.tests.items()},
+        "started": kept.started,
+    }
+    MEMORY.mkdir(parents=True, exist_ok=True)
+    new = MEMORY / f".{os.getpid()}"  # another worker may read it now
+    new.write_text(json.dumps(content), encoding="utf-8")
+    new.replace(_memory_of(name))
+    return content
+
+
+def _run(
+    copy: Copy, nodes: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, dict[str, list[int]]]]:
+    """Run tests in a copy and return what they, and the processes that they started, ran."""
     folder = copy.root / "build" / "started"
     folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
@@ -127,11 +138,11 @@ def _measure_batch(nodes: list[str]) -> tuple[dict[str, Any], dict[str, dict[str
     copy.switch.write_text(json.dumps(told), encoding="utf-8")
     try:
         env = {LINES: str(target), SWITCH: str(copy.switch)}
-        done = run(copy, nodes, limit_s=LIMIT_S, env=env)
+        done = run(copy, nodes, limit_s=LIMIT_S * crowd(), env=env)
     finally:
         copy.switch.unlink()
     if not target.is_file():
-        raise RuntimeError(f"measuring failed:\n{done.output[-3000:]}")
+        raise MeasuringFailed(done.output[-300:])
     started: dict[str, dict[str, list[int]]] = {}
     for file in folder.iterdir():
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -151,8 +162,18 @@ def function_of(node: str) -> str:
     return node.partition("[")[0]
 
 
-def _memory_of(module: str) -> Path:
-    return MEMORY / f"{module.replace('/', '.')}.json"
+def one_of_each(nodes: Iterable[str]) -> list[str]:
+    """Return one case of each test function."""
+    return list({function_of(node): node for node in nodes}.values())
+
+
+def hashes(files: Iterable[str]) -> dict[str, str]:
+    """Return what files of the tree contain, as hashes by path."""
+    return {file: _hash(file) for file in files}
+
+
+def _memory_of(name: str) -> Path:
+    return MEMORY / f"{name.replace('/', '.')}.json"
 
 
 @cache

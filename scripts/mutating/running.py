@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PASSED, FAILED = 0, 1
 PATIENCE_S = 10.0
 PAUSE_S = 0.02
+BUSY = 5.0  # times a limit, at most, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,17 @@ def run(
             child.returncode = 0  # reaped here, with everything that it left behind
     text = output.read_text(encoding="utf-8", errors="replace")
     return Done(code, text, time.monotonic() - began)
+
+
+def used_s() -> float:
+    """Return how much processor time the tests that this process ran have used so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def crowd() -> float:
+    """Return how many want each processor now: on a busy machine tests do less in a time."""
+    return min(BUSY, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def _unused(nodes: Sequence[str]) -> list[str]:

@@ -36,18 +36,26 @@ def started_here(switch: str) -> None:
     """Note the lines of this process, which a test has started, until it ends."""
     if LINES in os.environ:
         return  # the process of the tests themselves
-    try:
-        told = json.loads(Path(switch).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    told = _told(switch)
+    if told is None:
         return  # nothing is measured now, or this is a cage, which cannot see the file
     source = Path(told["source"])
     here = tracer(source)
 
     def write() -> None:
         here.stop()
+        # Asked again: a server that forks commands for many modules began with the first one's.
+        module = (_told(switch) or told)["module"]
         lines = {file: sorted(by_line) for file, by_line in lines_of(here, source).items()}
         target = Path(told["folder"]) / f"{os.getpid()}-{os.urandom(4).hex()}.json"
-        content = json.dumps({"module": told["module"], "lines": lines})
-        target.write_text(content, encoding="utf-8")
+        target.write_text(json.dumps({"module": module, "lines": lines}), encoding="utf-8")
 
     atexit.register(write)
+
+
+def _told(switch: str) -> dict[str, str] | None:
+    """Return what is measured now, and for which module; None when that cannot be known."""
+    try:
+        return json.loads(Path(switch).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None

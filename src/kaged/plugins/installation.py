@@ -205,8 +205,9 @@ class PluginStore(StoreReader):
             with self._steps.locked():
                 await self._settle()
                 self.require(name)
-                version, _ = await asyncio.to_thread(self.agreed, name)
-                data: JsonObject = {"name": name, "version": version or "unknown"}
+                agreed, _ = await asyncio.to_thread(self.agreed, name)
+                version = agreed or "unknown"
+                data: JsonObject = {"name": name, "version": version}
                 tables: list[JsonValue] = []
                 if self._tables is not None:
                     tables.extend(self._tables.tables_of(name))
@@ -217,7 +218,7 @@ class PluginStore(StoreReader):
                     JournalOperation.UNINSTALL,
                     name,
                     self._ids.tagged("copy"),
-                    version=version or "unknown",
+                    version=version,
                     local=False,
                     pin=None,
                     event="plugin.uninstalled",

@@ -209,7 +209,17 @@ async def test_the_broker_shows_what_runs_and_ends_it_all(spawner: Spawner, proj
         assert _running(mark) == []
         assert (await call)["stdout"] == "working\n"
     assert broker.scrollback("req_1") is None
-    assert (await tool_lab.refusal("shell.bash", command="true")).code == "shell_spawn_failed"
+    # Afterwards nothing is even begun: it would have no broker to end it.
+    for _ in range(2):
+        refused = await tool_lab.refusal("shell.bash", command=f"touch begun; sleep {mark}")
+        assert refused.code == "shell_spawn_failed"
+    assert not (project / "begun").exists()
+    with pytest.raises(ShellSpawnFailed, match="the daemon is ending"):
+        await broker.spawn("req_9", _never)
+
+
+async def _never() -> CageProcess:
+    raise AssertionError("a closed broker starts nothing")
 
 
 @requirement("AT-SHELL-20", "AT-SHELL-08")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -101,6 +102,68 @@ async def test_a_token_is_not_in_the_error_of_a_later_call_either(lab: ServiceLa
         with pytest.raises(CapabilityError, match=r"no: \[redacted\]"):
             await lab.invoke("send", idempotency_key="k")
     assert NEW not in await everything(lab)
+
+
+@requirement("SC-SEC-04")
+async def test_a_token_that_another_call_renewed_meanwhile_is_not_in_the_output(
+    lab: ServiceLab,
+) -> None:
+    """A provider that remembers tokens itself quotes one that this call never read."""
+    await lab.link()
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def give(call: InvokeCall) -> JsonObject:
+        if call.input_data["as"] == "renews":
+            await renewed(call)
+            return {}
+        waits.set()
+        await goes_on.wait()
+        return {"text": call.input_data["as"]}
+
+    lab.provider.on_invoke = give
+    for token in (NEW, OLD):  # the new one first: when that call began nobody knew it
+        waits.clear()
+        goes_on.clear()
+        async with asyncio.TaskGroup() as group:
+            quoting = group.create_task(_refused(lab, token))
+            await waits.wait()
+            await lab.invoke("whoami", given={"as": "renews"})
+            goes_on.set()
+        assert quoting.result() == "capability_invalid_output", token
+    said = await everything(lab)
+    assert OLD not in said
+    assert NEW not in said
+
+
+@requirement("SC-SEC-04")
+async def test_a_token_that_another_call_renewed_first_is_not_in_the_error(lab: ServiceLab) -> None:
+    await lab.link()
+
+    async def fail(call: InvokeCall) -> JsonObject:
+        assert call.credentials is not None
+        if call.input_data["as"] == "renews":
+            await renewed(call)
+            return {}
+        held = await call.credentials.get()
+        assert held is not None
+        await lab.invoke("whoami", given={"as": "renews"})
+
+        async def renew(_stale: JsonObject) -> JsonObject:
+            raise AssertionError("a token that rotates must not be used twice")
+
+        assert await call.credentials.refresh(held, renew) == {"access_token": NEW}
+        raise CapabilityInvalidInput(f"no: {NEW}")
+
+    lab.provider.on_invoke = fail
+    with pytest.raises(CapabilityError, match=r"no: \[redacted\]"):
+        await lab.invoke("whoami", given={"as": "fails"})
+
+
+async def _refused(lab: ServiceLab, token: str) -> str:
+    """Let the provider quote a token in its output; returns the code of the refusal."""
+    with pytest.raises(CapabilityError) as refused:
+        await lab.invoke("whoami", given={"as": token})
+    return refused.value.code
 
 
 async def test_a_token_that_could_not_be_stored_is_not_in_the_error(

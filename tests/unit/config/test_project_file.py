@@ -108,6 +108,37 @@ def test_an_agent_has_the_documented_keys_and_no_others(project: ProjectFolder) 
     ]
 
 
+@requirement("AT-DSL-02")
+@pytest.mark.parametrize("depth", ["primary", "primary.subagents.coder"])
+@pytest.mark.parametrize(
+    ("text", "where", "code"),
+    [
+        ("descripton: x", "descripton", "unknown_key"),
+        ("max_step: 7", "max_step", "unknown_key"),
+        ("cage: { fss: [] }", "cage.fss", "unknown_key"),
+        (
+            "cage: { fs: [ { mode: ro, path: . }, { mod: ro, path: . } ] }",
+            "cage.fs[1].mod",
+            "unknown_key",
+        ),
+        ("tools: { file.*: { enable: true } }", 'tools."file.*"', "wrong_type"),
+        ("plugins: { memory: { packages: x } }", "plugins.memory.packages", "unknown_key"),
+        ("compaction: { strateg: summarize }", "compaction.strateg", "unknown_key"),
+        ("compaction: { strategy: delegate }", "compaction.delegate", "missing_key"),
+        (
+            "compaction: { strategy: delegate, delegate: { plugin: nobody } }",
+            "compaction.delegate.plugin",
+            "unknown_plugin",
+        ),
+    ],
+)
+def test_a_fault_in_any_part_of_an_agent_is_told_where_it_stands(
+    project: ProjectFolder, depth: str, text: str, where: str, code: str
+) -> None:
+    whole = project.agent(text + "\n") if depth == "primary" else project.agent("", text + "\n")
+    assert (f"{depth}.{where}", code) in errors(project.problems(whole))
+
+
 @pytest.mark.parametrize("key", ["Coder", "a.b", "a b", "1x", "-x", "", "ä"])
 def test_a_subagent_key_that_is_no_slug_is_refused(project: ProjectFolder, key: str) -> None:
     text = project.agent() + f'  subagents:\n    "{key}": {{model: m, system_prompt: p}}\n'

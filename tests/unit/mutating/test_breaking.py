@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from mutating import breaking, copies
 from mutating.affinity import Affinity
 from mutating.breaking import Job, Stage, break_row, make_job
-from mutating.choosing import Chooser, Target
+from mutating.choosing import Chooser, Target, nearness
 from mutating.copies import Copy
 from mutating.measuring import Measured
 from mutating.measuring import Test as MeasuredTest
@@ -48,31 +48,54 @@ def test_whoever_runs_the_line_is_asked_first_and_whole_tests_last() -> None:
         ([FAR], True),
         ([WHOLE], False),
     ]
-    assert made.others.nodes == [OTHER]
+    assert made.others().nodes == [OTHER]
+
+
+def test_a_whole_test_is_near_to_a_module_whose_word_it_has_in_its_name() -> None:
+    near, far = "tests/whole/walls/test_protected_paths.py", "tests/whole/walls/test_shells.py"
+    assert nearness(near, "workspace/protected_writes.py", []) == 5
+    assert nearness(far, "workspace/protected_writes.py", []) is None
+
+
+def test_what_is_named_after_a_module_is_nearer_than_the_rest_of_its_package() -> None:
+    modules = ("tools/test_tool_dispatch.py", "tools/test_tool_trail.py", "store/test_prepared.py")
+    found = [nearness(f"tests/unit/{one}", "tools/dispatch.py", []) for one in modules]
+    assert found == [1, 2, None]
 
 
 @pytest.fixture
-def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], str]:
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Return a way to try one break with tests that answer as told."""
     copy = Copy(tmp_path)
     copy.source.mkdir(parents=True)
     (copy.source / "x.py").write_bytes(SOURCE)
-    monkeypatch.setattr(breaking, "my_copy", lambda: copy)
-    own = [Stage([UNIT], 1.0), Stage([WHOLE], 1.0, known=False)]
-    job = Job("A-B-01", "x.py", BREAK, "x.py:2", own, Stage([OTHER], 1.0))
 
-    def tried(answer: Answer) -> str:
+    def tried(answer: Answer, whole: Sequence[str] = (WHOLE,)) -> str:
+        own = [Stage([UNIT], 1.0), Stage(list(whole), 1.0, known=False)]
+        job = Job("A-B-01", "x.py", BREAK, "x.py:2", own, lambda: Stage([OTHER], 1.0))
+
         def run(_: Copy, nodes: Sequence[str], *, limit_s: float, options: list[str]) -> Done:
             broken = (copy.source / "x.py").read_bytes() != SOURCE
             code, output = answer(broken, list(nodes))
             return Done(code, output, limit_s)
 
         monkeypatch.setattr(breaking, "run", run)
-        said = break_row([job])
+        said = break_row([job], copy)
         assert (copy.source / "x.py").read_bytes() == SOURCE
         return said.verdict
 
     return tried
+
+
+def test_a_case_whose_name_looks_like_a_reason_is_found(ask: Callable[..., str]) -> None:
+    odd = f"{WHOLE}[labels - {{'a'}}]"
+
+    def answer(broken: bool, asked: list[str]) -> tuple[int, str]:
+        if broken and odd in asked:
+            return 1, f"FAILED {odd} - no\n"
+        return (0 if {UNIT, WHOLE, odd} >= set(asked) else 4), ""  # there is no other test
+
+    assert ask(answer, [WHOLE, odd]) == "noticed"
 
 
 def failing(*nodes: str, unbroken: bool) -> Answer:
@@ -101,12 +124,12 @@ def failing(*nodes: str, unbroken: bool) -> Answer:
     ],
 )
 def test_a_failure_counts_when_it_is_the_breaks(
-    ask: Callable[[Answer], str], answer: Answer, verdict: str
+    ask: Callable[..., str], answer: Answer, verdict: str
 ) -> None:
     assert ask(answer) == verdict
 
 
-def test_a_busy_machine_is_not_a_notice(ask: Callable[[Answer], str]) -> None:
+def test_a_busy_machine_is_not_a_notice(ask: Callable[..., str]) -> None:
     slow = iter([None, None])  # broken, then unbroken; given more time the broken one passes
     assert ask(lambda _broken, _asked: (next(slow, 0), "")) == "survived"
 

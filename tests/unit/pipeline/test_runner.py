@@ -245,6 +245,35 @@ async def test_state_set_in_one_hook_is_there_in_the_next_of_the_same_request() 
     assert other.metadata == {"was": None}
 
 
+@requirement("EX-HOOK-06")
+async def test_a_later_hook_sees_what_was_shared_since_and_not_its_own_old_copy() -> None:
+    seen: dict[str, list[Any]] = {"first": [], "second": []}
+
+    class Both(Plugin):
+        def look(self, context: PluginContext) -> None:
+            shared = context.global_context
+            seen[self.name].append(dict(shared.state))
+            shared.state["last"] = self.name
+            context.set_state("times", (context.get_state("times") or 0) + 1)
+
+        async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> None:
+            self.look(context)
+
+        async def tool_post_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
+            self.look(context)
+            return PluginResult(metadata={self.name: context.get_state("times")})
+
+    hooks = ["tool_pre_invoke", "tool_post_invoke"]
+    lab = await Lab.of(*(entry(Both, name=name, hooks=hooks) for name in seen))
+    shared = GlobalContext("r")
+    await lab.call(context=shared)
+    after = ToolPostInvokePayload(name="t", result=1)
+    result = await lab.call(after, hook=hooks[1], contexts=lab.contexts, context=shared)
+    assert seen == {"first": [{}, {"last": "second"}], "second": [{"last": "first"}] * 2}
+    assert result.metadata == {"first": 2, "second": 2}
+    assert shared.state == {"last": "second"}
+
+
 async def test_shared_state_is_carried_on_by_the_modes_that_share() -> None:
     class Share(Plugin):
         async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> None:

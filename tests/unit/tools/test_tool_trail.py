@@ -96,6 +96,35 @@ async def test_every_call_has_one_beginning_and_one_end(tmp_path: Path) -> None:
     assert [one["rule"] for one in denied[:2]] == ["tool.fs", "tool.principal_scope"]
 
 
+@requirement("AT-AUD-02", "AT-AUD-04")
+async def test_a_flood_of_refusals_hides_no_call_that_is_let_through(tmp_path: Path) -> None:
+    """Refusals beyond a caller's share are only counted; what runs is on record before it runs."""
+    known: list[list[str]] = []
+
+    async def looks(call: ToolInvocation) -> JsonValue:
+        mine = [one for one in lab.audit.raw if one.request_id == call.context.request_id]
+        known.append([one.name for one in mine])
+        if call.args["path"] == "src/bad":
+            raise Other("nothing to do")
+        return {}
+
+    lab = lab_with(tmp_path, looks)
+    for _ in range(300):
+        await lab.refusal("file.peek", path="data/a")
+    assert 0 < len(lab.audit.of("tool.denied")) < 300, "the rest are counted"
+    assert len(lab.audit.of("tool.called")) == len(lab.audit.of("tool.denied"))
+    flooded = len(lab.audit.raw)
+    await lab.call("file.peek", path="src/a")
+    await lab.refusal("file.peek", path="src/bad")
+    assert known == [["tool.called"], ["tool.called"]]
+    assert [(one.name, one.request_id) for one in lab.audit.raw[flooded:]] == [
+        ("tool.called", "req_301"),
+        ("tool.completed", "req_301"),
+        ("tool.called", "req_302"),
+        ("tool.completed", "req_302"),
+    ]
+
+
 async def test_events_of_a_call_carry_its_project_and_request(tmp_path: Path) -> None:
     async def writes(call: ToolInvocation) -> JsonValue:
         call.emit("file.written", path="./src/a", bytes=1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,6 +69,59 @@ def test_a_root_agent_with_a_cage_is_held_to_it_like_any_other(project: Project)
             f"rw:fs:{path}",
         )
     assert project.fail("file.read", path="./data/a")["data"]["detail"] == "ro:fs:./data/a"
+
+
+class Swapper(threading.Thread):
+    """Puts a file and a link out of the project in the same place, in turn, until it is stopped."""
+
+    def __init__(self, place: Path, leads_to: Path) -> None:
+        super().__init__(daemon=True)
+        self.place, self.leads_to = place, leads_to
+        self.swaps = 0
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        honest, link = self.place.with_name("honest"), self.place.with_name("link")
+        while not self.stopped.is_set():
+            link.symlink_to(self.leads_to)
+            link.replace(self.place)
+            honest.write_text("honest\n", encoding="utf-8")
+            honest.replace(self.place)
+            self.swaps += 1
+
+
+@whole("AT-PERM-15")
+def test_a_link_that_is_swapped_in_during_calls_leads_nowhere(
+    project: Project, tmp_path: Path
+) -> None:
+    secret = tmp_path / "neighbour.txt"
+    secret.write_text("the neighbour's secret\n", encoding="utf-8")
+    project.write("swap/f", "honest\n")
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("file.read", {"path": "swap/f"}),
+        ("search.grep", {"pattern": "secret|honest", "path": "swap", "output_mode": "content"}),
+        ("edit.text", {"path": "swap/f", "old_string": "secret", "new_string": "planted"}),
+        ("file.write", {"path": "swap/f", "content": "planted\n"}),
+    ]
+    swapper = Swapper(project.root / "swap" / "f", secret)
+    swapper.start()
+    said: list[str] = []
+    try:
+        for turn in range(160):
+            tool, params = calls[turn % 8 if turn % 8 < 4 else 0]
+            body = {"agent": "primary", "tool": tool, "params": params}
+            answer = project.daemon.client.post(
+                f"/api/v1/projects/{project.id}/tools/call", json=body
+            )
+            said.append(answer.text)
+    finally:
+        swapper.stopped.set()
+        swapper.join()
+    assert swapper.swaps > 100, "the attack did take place"
+    assert any("honest" in one for one in said), "and not every call failed"
+    assert "neighbour's" not in "".join(said)
+    assert "internal_error" not in "".join(said)
+    assert secret.read_text(encoding="utf-8") == "the neighbour's secret\n"
 
 
 @whole("AT-PERM-03", "AT-AMB-22")

@@ -211,7 +211,7 @@ def test_every_entry_of_the_picker_is_a_fork_point(
 WAITS = "while [ ! -e gate ]; do sleep 0.02; done; echo through"
 
 
-@whole("LC-SESS-07", "LC-SAFE-04")
+@whole("LC-SESS-07", "LC-SAFE-04", "LC-AMB-15")
 def test_a_move_asked_for_in_a_turn_waits_for_its_end_and_then_asks_first(
     mover: Scripts, project: Project, model: ModelServer
 ) -> None:

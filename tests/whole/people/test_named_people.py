@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from requirements.marker import whole
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.people import FRONT_END, Guest
-from whole.harness.policies import CAPABILITIES, PolicySite, spy
+from whole.harness.policies import CAPABILITIES, PolicySite, changes, spy
 from whole.harness.project import Project
 from whole.harness.services import CAGE, CALLER, SHELL, Bridge, capability, operation
 from whole.harness.talk import ENDED, fresh
@@ -153,6 +154,35 @@ def test_a_policy_sees_the_roles_teams_and_claims_of_each_person(
     # What was not agreed on is not believed.
     _use(guest("bob", X_Roles="lead", X_Kaged_Claims="department=R&D"), opened)
     assert (_subject(site)["roles"], _subject(site)["claims"]) == ([], {})
+
+
+PARTS = {"read_roles": "roles", "read_teams": "teams", "read_claims": "claims"}
+
+
+@whole("EX-CAP-03", "EX-CAP-04", "EX-CAP-05", "EX-FILT-09")
+def test_each_capability_shows_a_policy_its_part_of_the_person_and_no_other(
+    site: PolicySite, opened: Project, guest: Come
+) -> None:
+    opened.write("a.txt", "one\n")
+    labels = changes("security=grown(ext, 'pii')", "append_labels", name="marks", priority=1)
+    both = spy("both", "read_roles", "read_labels")
+    site.put(labels, both, *(spy(one, one) for one in PARTS), spy("all", *CAPABILITIES))
+    _use(guest("ann", X_Kaged_Roles="dev", X_Department="research-4711"), opened)
+    ann = site.view("all")["security"]["subject"]
+    assert {part: ann[part] for part in PARTS.values()} == {
+        "roles": ["dev", "lead"], "teams": ["blue"], "claims": {"department": "research-4711"},
+    }  # fmt: skip
+    for by, part in {**PARTS, "both": "roles"}.items():
+        (seen,) = site.seen(by)
+        shown = seen["extensions"]["security"]
+        for other in PARTS.values():
+            wanted = ann[other] if other == part else type(ann[other])()
+            assert shown["subject"][other] == wanted, (by, other)
+        assert (shown["subject"]["id"], shown["subject"]["type"]) == ("ann", "user")
+        assert shown["labels"] == (["pii"] if by == "both" else [])
+        # Nor is it anywhere else in what the policy is given.
+        assert ("research-4711" in json.dumps(seen)) is (part == "claims"), by
+        assert ('"blue"' in json.dumps(seen)) is (part == "teams"), by
 
 
 @pytest.mark.parametrize(

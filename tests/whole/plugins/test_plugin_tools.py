@@ -221,13 +221,14 @@ def test_a_model_is_offered_the_tools_and_calls_one(
     assert "a fish" in str(model.asked(word)[-1]["messages"][-1])
 
 
-@whole("PH-TOOL-05", "PH-AUD-27")
+@whole("PH-TOOL-05", "PH-AUD-27", "AT-REG-22")
 def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     own: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     daemon = own()
     daemon.start()
-    one = PluginFolder(daemon, tmp_path / "memory", name="memory", tools=[TOOL])
+    echoes = {"on": {"memory.retain": [{"echo": True}]}}
+    one = PluginFolder(daemon, tmp_path / "memory", echoes, name="memory", tools=[TOOL])
     one.run()
     daemon.stop()
     store = daemon.home / "plugins"
@@ -243,3 +244,7 @@ def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     assert str(twin.root) in row["data"]["second"]
     assert row["data"]["tool"] == "memory.retain"
     assert daemon.audit("plugin.disabled") == []
+    project = daemon.load(Project(tmp_path / "p", plugins={"memory": {"package": "memory"}}))
+    assert project.call("memory.retain", content="kept")["content"] == "kept"
+    names = [each["name"] for each in project.get("/tools")["tools"]]
+    assert names.count("memory.retain") == 1

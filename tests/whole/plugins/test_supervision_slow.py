@@ -239,7 +239,7 @@ def test_a_call_without_an_answer_in_thirty_seconds_fails_and_the_plugin_is_rest
     assert guest.call("c.d") == "ok"
 
 
-@whole("PH-AMB-50")
+@whole("PH-AMB-50", "PH-FAIL-11")
 def test_a_plugin_that_closed_its_input_is_a_clean_error_and_a_restart(
     daemon: Daemon, going: Going
 ) -> None:

@@ -5,6 +5,7 @@ Bridges and a provider that comes with kaged (an HTTP API) stand under the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,29 @@ def test_the_same_short_name_in_two_namespaces_is_two_things(desk: Desk) -> None
     assert [one["capability"] for one in desk.accounts(ann.user)] == ["acme.email"]
     assert desk.code(ann, "gog.email") == "capability_auth_required"
     assert desk.invoke(ann, "acme.email")["account"] == "acct_work"
+
+
+@whole("SC-AUTH-03")
+def test_the_name_of_a_flow_is_long_chance_and_says_nothing_of_the_next(desk: Desk) -> None:
+    ann, bob = somebody(), somebody()
+    begins = [step("auth.begin", capability="gog.email", account_hint=f"h{n}") for n in range(8)]
+    names = [
+        result_of(one)["flow_id"].removeprefix("caf_")
+        for person in (ann, bob)
+        for one in desk.asks(person, *begins)
+    ]
+    assert len(set(names)) == 16
+    for name in names:
+        assert re.fullmatch(r"[0-9a-f]{32,}", name), "128 bits and more, 4 in a letter"
+    # No letter stays in its place, and those who began one after the other have no order.
+    assert all(len(set(letters)) > 4 for letters in zip(*names, strict=True))
+    assert names != sorted(names)
+    # Nearly right is as wrong as anything.
+    name = names[0]
+    near = name[:-1] + ("a" if name[-1] != "a" else "b")
+    guesses = [step("auth.complete", flow_id=f"caf_{one}", code="x") for one in (near, name[:-1])]
+    refused = [code_of(one) for one in desk.asks(ann, *guesses)]
+    assert refused == ["capability_auth_flow_invalid"] * 2
 
 
 @whole("SC-AUTH-11")

@@ -307,7 +307,7 @@ def test_what_did_not_happen_is_not_on_record(project: Project, talk: Talk) -> N
     assert not (project.root / "src" / "b.py").exists()
 
 
-@whole("AT-AUD-02")
+@whole("AT-AUD-01", "AT-AUD-02")
 def test_every_row_has_what_its_event_promises(
     daemon: Daemon, project: Project, talk: Talk
 ) -> None:

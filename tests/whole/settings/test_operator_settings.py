@@ -28,6 +28,7 @@ protect_kaged = "all"
 quotas = [
     { tools = "search.glob", calls = 3, per = "run" },
     { tools = "search.ast", calls = 2, per = "session" },
+    { tools = "search.*", calls = 7, per = "session" },
 ]
 
 [tools.limits]
@@ -128,6 +129,10 @@ def test_calls_beyond_a_quota_are_refused_and_on_record(
     # Another run begins anew; a session does not.
     made = talk.use(glob, ast, ast)
     assert [bool(one["error"]) for one in made] == [False, False, True]
+    # Every rule counts what fits it, and of those the tightest decides; a refusal uses up nothing.
+    made = talk.use(glob, glob)
+    assert [bool(one["error"]) for one in made] == [False, True]
+    assert "search.*:7/session" in str(made[1]["error"])
     word = fresh("coder")
     model.play(word, call(*glob[:1], **glob[1]), call(*ast[:1], **ast[1]), say("ok"))
     talk.hear(call("agent-coder", message=word), say("ok"))

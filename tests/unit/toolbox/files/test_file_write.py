@@ -357,15 +357,33 @@ async def test_a_caged_reader_reads_what_its_entries_cover(tmp_path: Path, relax
 async def test_a_caged_writer_writes_where_it_may(caged: ToolLab) -> None:
     for path in ("out/main.ts", "src/main.ts"):
         await caged.call("file.read", path=path)
-    for path in ("src/main.ts", "src/new.ts", "data/main.ts", "src-secret/x", "new.ts"):
+    refused = ("src/main.ts", "src/new.ts", "data/main.ts", "src-secret/x", "new.ts")
+    for path in refused:
         error = await caged.refusal("file.write", path=path, content="two")
         assert (error.code, error.detail) == ("capability_denied", f"rw:fs:{path}")
+    denied = caged.audit.of("tool.denied")
+    assert [one["denied_capability"] for one in denied] == [f"rw:fs:{path}" for path in refused]
+    assert {one["rule"] for one in denied} == {"tool.fs"}
+    assert denied[0]["cage_summary"]["fs"] == ["ro:./src", "rw:./out"]
     await caged.call("file.write", path="out/main.ts", content="two")
     await caged.call("file.write", path="out/deep/new.ts", content="two")
     assert (caged.root / "src" / "main.ts").read_bytes() == b"one"
     assert not (caged.root / "src" / "new.ts").exists()
     uncaged = ToolLab(caged.root, file_tools())
     await uncaged.call("file.write", path="anywhere/at/all", content="x")
+
+
+@requirement("AT-FILE-29")
+async def test_the_narrower_of_two_entries_decides_also_as_a_pattern(caged: ToolLab) -> None:
+    policy = cage("rw .", "ro ./src", "rw ./src/*/made", "ro ./out/*.ts", root=caged.root)
+    lab = ToolLab(caged.root, file_tools(), policy, CODER)
+    for path in ("new.ts", "src/a/made/new.ts", "out/new.txt"):
+        await lab.call("file.write", path=path, content="two")
+    for path in ("src/new.ts", "src/a/new.ts", "src/made/new.ts", "out/new.ts"):
+        assert (await lab.refusal("file.write", path=path, content="x")).detail == f"rw:fs:{path}"
+        assert not (caged.root / path).exists()
+    summary = lab.audit.of("tool.denied")[0]["cage_summary"]
+    assert summary["fs"][0] == "rw:./"
 
 
 async def test_a_caged_agent_never_sees_where_the_project_is(caged: ToolLab) -> None:
