@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 
 from fakes.command_server import Forked, command_server
+from fakes.prepared_cache import prepared_cache
 from kaged.app.wiring import Daemon, build
 from kaged.base import Clock, SystemClock
 from kaged.config import Locations
@@ -120,7 +121,7 @@ async def daemon_in_process(
     variables: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[InProcess]:
     """Build a daemon on `home`; with `serve` its sockets answer, too."""
-    make_home(home, config)
+    prepared_cache().give(make_home(home, config))
     environ = environment(home, **(variables or {}))
     places = Locations.from_env(environ)
     async with AsyncExitStack() as closing:
@@ -128,6 +129,7 @@ async def daemon_in_process(
             places, environ, clock=clock or SystemClock(), gates=Gates(), closing=closing
         )
         await daemon.startup.open()
+        prepared_cache().keep(home)
         own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
         client = await closing.enter_async_context(client_over(daemon, own, "http://kaged"))
         inside = InProcess(daemon, places, client)
@@ -167,6 +169,7 @@ class DaemonProcess:
 
     def stop(self) -> int:
         """Ask it to end and wait for it; returns the exit code."""
+        prepared_cache().keep(self.home)
         self.process.terminate()
         return self.process.wait(WAIT_S)
 
@@ -207,6 +210,8 @@ def start_daemon(
     """
     if config is not None:
         make_home(home, config)
+    if forked:
+        prepared_cache().give(home)
     all_env = {**environment(home), **(env or {})}
     reader, writer = os.pipe()
     handle, name = tempfile.mkstemp(prefix="kgd-", suffix=".log")
