@@ -90,7 +90,8 @@ class Forked:
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal if it still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # ended, and not told of yet
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """Ask it to end."""
