@@ -31,8 +31,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage of tests only: what was collected stays until the end."""
-    gc.collect()
+    """Look for garbage of tests only, from now on: what was collected stays until the end."""
     gc.freeze()
     gc.enable()
 

@@ -96,7 +96,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         outside = [item for item in items if not of_root_part(item)]
     elif os.geteuid() != 0:
         outside = [item for item in items if needs_root(item)]
-        unseen = {str(item.path) for item in outside if not may_hold_root_tests(item.path)}
+        modules = {item.path for item in outside}
+        unseen = [str(path) for path in modules if not may_hold_root_tests(path)]
         if unseen:
             raise pytest.UsageError(
                 f"the root part would not look into {', '.join(sorted(unseen))}"
@@ -108,7 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     if outside:
         config.hook.pytest_deselected(items=outside)
-        items[:] = [item for item in items if item not in set(outside)]
+        gone = set(outside)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

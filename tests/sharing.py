@@ -40,7 +40,36 @@ def shares(path: str) -> bool:
 
 
 class ByModuleOrTest(LoadScopeScheduling):
-    """Hands out whole modules where set-up is dear, and single tests everywhere else."""
+    """Hands out whole modules where set-up is dear, and single tests everywhere else.
+
+    Its parent searches all tests for each one that it hands out, and after each one that has ended
+    counts all that its worker ever got: with fifteen thousand tests ten seconds of nothing else.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._places: dict[str, int] = {}
+
+    def schedule(self) -> None:
+        """Begin, with the place of each test in what all workers have collected."""
+        first = next(iter(self.registered_collections.values()))
+        self._places = {nodeid: place for place, nodeid in enumerate(first)}
+        super().schedule()
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a work unit with its last test."""
+        nodeid = self.registered_collections[node][item_index]
+        scope = self._split_scope(nodeid)
+        unit = self.assigned_work[node][scope]
+        unit[nodeid] = True
+        if all(unit.values()):
+            del self.assigned_work[node][scope]
+        self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        scope, unit = self.workqueue.popitem(last=False)
+        self.assigned_work[node][scope] = unit
+        node.send_runtest_some([self._places[one] for one, ended in unit.items() if not ended])
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]

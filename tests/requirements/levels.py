@@ -28,6 +28,11 @@ def level_of(path: Path, mark: pytest.Mark) -> str:
         if said not in PROOFS:
             raise pytest.UsageError(f"{path}: no level {said!r}; they are {', '.join(PROOFS)}")
         return str(said)
+    return _level_of_folder(path)
+
+
+@cache
+def _level_of_folder(path: Path) -> str:
     return "unit" if TESTS / "unit" in path.resolve().parents else "contract"
 
 
@@ -57,12 +62,22 @@ def product_imports(path: Path) -> list[str]:
 @cache
 def _imports(path: Path) -> tuple[str, ...]:
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found += [one.name for one in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
     return tuple(found)
+
+
+def _statements(tree: ast.AST) -> Generator[ast.AST]:
+    """Yield every statement at whatever depth: a tenth of all nodes, and imports are among them."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting += getattr(node, name, ())
 
 
 def _shown(path: Path) -> str:

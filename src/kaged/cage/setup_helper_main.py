@@ -26,7 +26,6 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_MESSAGE_BYTES = 16 * 1024
@@ -157,16 +156,23 @@ def marks_of(pid: str) -> set[str]:
     """
     found: set[str] = set()
     with contextlib.suppress(OSError):  # it is gone, or somebody else's
-        for one in Path("/proc", pid, "environ").read_bytes().split(b"\0"):
+        for one in _words(f"/proc/{pid}/environ"):
             name, _, value = one.partition(b"=")
             if name == MARK.encode():
                 found.add(value.partition(b":")[0].decode(errors="replace"))
-        if b"--args" in Path("/proc", pid, "cmdline").read_bytes().split(b"\0"):
-            for fd in Path("/proc", pid, "fd").iterdir():
-                name = fd.readlink().name
+        if b"--args" in _words(f"/proc/{pid}/cmdline"):
+            folder = f"/proc/{pid}/fd"
+            for fd in os.listdir(folder):  # noqa: PTH208 - as everywhere in this file
+                name = os.readlink(f"{folder}/{fd}").rpartition("/")[2]  # noqa: PTH115 - see above
                 if name.startswith(CAGE_MARK):
                     found.add(name.removeprefix(CAGE_MARK).partition("-")[0])
     return found
+
+
+def _words(path: str) -> list[bytes]:
+    # Plain strings: the daemon asks this of every process of the host before it is ready.
+    with open(path, "rb") as file:  # noqa: PTH123 - see above
+        return file.read().split(b"\0")
 
 
 def _work(libc: Any, setup_tasks: socket.socket) -> NoReturn:

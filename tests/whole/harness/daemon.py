@@ -25,6 +25,8 @@ KAGED = _INSTALLED  # a test may put another program in its place
 ANY_PORT = '[daemon]\nbind = "127.0.0.1:0"\n'
 PATIENCE_S = 60.0
 QUIET_S = 0.3
+# Each look keeps the daemon from what is waited for: who has waited for long, looks less often.
+FIRST_PAUSE_S, LAST_PAUSE_S, PAUSE_GROWTH = 0.02, 0.1, 1.25
 T = TypeVar("T")
 
 
@@ -52,7 +54,8 @@ class Daemon:
 
     It and its commands are processes of their own. Loading the program costs each of them more
     than most tests, so where nothing in its environment changes how it is loaded, each is forked
-    from a process that has done only that (`fakes.command_server`). The daemon that modules share
+    from a process that has done only that (`fakes.command_server`), on a home that has the base
+    programs of cages already (`fakes.base_programs_stock`). The daemon that modules share
     (`forked=False`) is started from the beginning, as users start it, and so is every one with
     KAGED_TESTS_EXEC=1.
     """
@@ -298,9 +301,11 @@ class Daemon:
 def wait_for(look: Callable[[], T], what: str = "", patience_s: float = PATIENCE_S) -> T:
     """Return what `look` finds as soon as it finds something."""
     until = time.monotonic() + patience_s
+    pause_s = FIRST_PAUSE_S
     while not (found := look()):
         assert time.monotonic() < until, f"never came: {what or look}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * PAUSE_GROWTH, LAST_PAUSE_S)
     return found
 
 
