@@ -206,9 +206,6 @@ class SkillSection:
     enabled: bool | None = optional(
         Flag(), "Whether the skill is offered; true also wires its bundled provider.", default=None
     )
-    model: str | None = optional(
-        TextShape(max_chars=128), "The model alias it runs with.", default=None
-    )
     allow_chat_ids: tuple[str, ...] | None = optional(
         OneOrList(ListOf(TextShape(max_chars=256)), "text or list of text"),
         "The chats it may be used in; an empty list lifts the default's limit.",
