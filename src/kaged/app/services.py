@@ -154,6 +154,7 @@ async def build_services(
             clock=clock,
             environ=environ,
             directory=settings.places.data_dir / "bridges" / one.name,
+            page=first_party.bridge_page(one),
         )
 
     plan = plan_providers(config.skills, section, settings.daemon.provenance)

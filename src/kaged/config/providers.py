@@ -141,7 +141,10 @@ class ProviderSection:
         default=ProviderType.BRIDGE,
     )
     settings: Mapping[str, JsonValue] = key(
-        JsonTable(), "Settings of a provider that comes with kaged.", default_factory=empty_map
+        JsonTable(),
+        "Settings of a provider that comes with kaged; of a bridge: `link_port` and `link_url` of "
+        "the page that asks for what its flows need.",
+        default_factory=empty_map,
     )
     mode: BridgeMode = key(
         Choice(BridgeMode),
