@@ -14,7 +14,16 @@ import pytest
 from requirements.marker import whole
 from whole.harness.daemon import wait_for
 from whole.harness.harbour import Harbour
-from whole.harness.services import PYTHON, Bridge, Desk, Person, result_of, somebody, step
+from whole.harness.services import (
+    PYTHON,
+    Bridge,
+    Desk,
+    Person,
+    capability,
+    result_of,
+    somebody,
+    step,
+)
 
 EXAMPLES = Path(__file__).parents[3] / "plugins" / "examples" / "harbour-bridge"
 LOG, CRANE, LOCKER = "harbour.log", "harbour.crane", "harbour.locker"
@@ -160,6 +169,44 @@ def test_a_token_goes_from_the_page_to_vault_and_bridge_and_through_no_chat(
 def submit_again(url: str) -> int:
     with httpx.Client(trust_env=False) as browser:
         return browser.get(url).status_code
+
+
+PIN = {"name": "pin", "label": "PIN", "secret": True}
+ODD: dict[str, dict[str, Any]] = {
+    "a member of the host's": {"flow_state": {"kaged.page": {"ticket": "x"}}},
+    "no secret": {"fields": [{"name": "berth", "label": "Berth"}]},
+    "one name twice": {"fields": [PIN, PIN]},
+    "a name with a blank": {"fields": [{**PIN, "name": "a b"}]},
+    "no label": {"fields": [{"name": "pin", "secret": True}]},
+    "too many": {"fields": [{**PIN, "name": f"pin{n}"} for n in range(17)]},
+    "no list": {"fields": {"pin": "PIN"}},
+    "a device code as well": {"fields": [PIN], "flow_type": "device_code"},
+}
+
+
+@whole("SC-BRG-10")
+def test_fields_that_cannot_be_shown_begin_no_flow(
+    own_desk: Callable[..., Desk], tmp_path: Path
+) -> None:
+    bridge = Bridge(tmp_path, "odd")
+    offered = {"definitions": [capability("odd.box")]}
+    desk = own_desk(bridge).open()
+    ann = somebody()
+    for why, begin in ODD.items():
+        bridge.plan({**offered, "begin": begin})
+        refused = desk.refusal(ann, "auth.begin", capability="odd.box")
+        assert refused["data"]["code"] == "capability_invalid_output", why
+    assert desk.ask(ann, "auth.list")["flows"] == []
+    bridge.plan({**offered, "begin": {"fields": [PIN]}})
+    flow = desk.ask(ann, "auth.begin", capability="odd.box")
+    assert submit_again(flow["auth_url"]) == 200
+    # It does not know `auth_submit`: that is said on the page, and the flow stays.
+    with httpx.Client(trust_env=False) as browser:
+        assert browser.post(flow["auth_url"], data={"pin": "open sesame"}).status_code == 401
+    assert submit_again(flow["auth_url"]) == 200
+    desk.reopen()
+    desk.ask(ann, "list")
+    assert submit_again(flow["auth_url"]) == 200  # the page outlives the daemon
 
 
 def test_the_page_of_a_bridge_is_closed_by_five_wrong_tokens_and_by_its_person(
