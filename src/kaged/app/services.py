@@ -22,6 +22,7 @@ from kaged.config.providers import (
 )
 from kaged.config.settings import Settings
 from kaged.config.skill_file import SkillMetadata
+from kaged.config.skill_settings import skills_in_force
 from kaged.events import EventHub
 from kaged.inbox import Inbox
 from kaged.kernel.identity import PersonGrant
@@ -110,7 +111,7 @@ async def build_services(
     registry = CapabilityRegistry(clock, lambda name, data: audit.post(AuditEvent(name, data)))
     trail = Trail(audit, clock, fingerprints)
     tokens = ContextTokens(key, clock)
-    skills = SkillRegistry(config.skills.good, skill_metadata)
+    skills = SkillRegistry(skills_in_force(config.skills), skill_metadata)
     accounts = Accounts(memory.rows, clock)
     limits = RateLimits(clock)
     await _keep_limits(limits, memory.rows, closing)
@@ -162,6 +163,7 @@ async def build_services(
             clock=clock,
             environ=environ,
             directory=settings.places.data_dir / "bridges" / one.name,
+            page=first_party.bridge_page(one),
         )
 
     plan = plan_providers(config.skills, section, settings.daemon.provenance)

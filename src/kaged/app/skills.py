@@ -10,6 +10,7 @@ import structlog
 
 from kaged.audit import AuditLog
 from kaged.config.settings import Settings
+from kaged.config.skill_settings import skills_in_force
 from kaged.inbox import Inbox
 from kaged.skills.approvals import SkillApprovals
 from kaged.skills.consent import SkillConsents
@@ -34,12 +35,12 @@ async def build_skills(
     try:
         await asyncio.to_thread(approvals.load)
     except (OSError, ValueError) as error:
-        # Nothing is agreed to then: every skill that wants accounts asks again.
+        # Nothing is agreed to then: every skill asks again.
         _log.error("skill.approvals_unreadable", error=str(error))
     consents = SkillConsents(inbox, approvals, audit.post)
     skills = SkillService(
         places.config_dir,
-        lambda: settings().daemon.value.skills.good,
+        lambda: skills_in_force(settings().daemon.value.skills),
         consents,
         SkillCopies(places.cache_dir),
     )

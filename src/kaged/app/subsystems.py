@@ -219,6 +219,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             settings.daemon.value.tools,
             language_services,
             skills,
+            store.session_skills,
             clock=clock,
             closing=closing,
             attach=SandboxChannels(

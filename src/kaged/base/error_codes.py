@@ -364,7 +364,7 @@ _SERVICES: _Rows = {
     "skill_changed": (409, "The files of a skill changed since they were shown."),
     "skill_denied": (403, "The skill is switched off, or may not be used in this chat."),
     "skill_metadata_invalid": (422, "A skill's file is not valid; the skill cannot be used."),
-    "skill_not_agreed": (403, "A skill wants accounts, and the operator has not agreed to it."),
+    "skill_not_agreed": (403, "The operator has not agreed to the skill as its files are now."),
     "skill_not_found": (404, "There is no such skill, or it cannot be used."),
     "too_many_service_accounts": (409, "There are as many service accounts as there may be."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),

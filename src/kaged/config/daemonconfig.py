@@ -40,6 +40,11 @@ from kaged.config.toolsections import (
 )
 from kaged.config.toolsettings import ToolsSection
 
+_NO_MODEL: Final = (
+    "a skill runs in the session of the agent that loads it, with that agent's model; "
+    "set `model` of the agent in the project file"
+)
+
 
 @record
 class DaemonConfig:
@@ -61,7 +66,13 @@ class DaemonConfig:
     dap: DapSection = section("Debug adapters.", factory=DapSection)
     lua: LuaSection = section("Lua scripts.", factory=LuaSection)
     skills: Sections[SkillSection] = key(
-        SectionsOf(RecordShape(SkillSection, extras=("extras", JsonTable()))),
+        SectionsOf(
+            RecordShape(
+                SkillSection,
+                extras=("extras", JsonTable()),
+                hints=MappingProxyType({"model": _NO_MODEL}),
+            )
+        ),
         "Skills, by name.",
         default_factory=Sections,
     )

@@ -141,7 +141,10 @@ class ProviderSection:
         default=ProviderType.BRIDGE,
     )
     settings: Mapping[str, JsonValue] = key(
-        JsonTable(), "Settings of a provider that comes with kaged.", default_factory=empty_map
+        JsonTable(),
+        "Settings of a provider that comes with kaged; of a bridge: `link_port` and `link_url` of "
+        "the page that asks for what its flows need.",
+        default_factory=empty_map,
     )
     mode: BridgeMode = key(
         Choice(BridgeMode),
@@ -205,9 +208,6 @@ class SkillSection:
 
     enabled: bool | None = optional(
         Flag(), "Whether the skill is offered; true also wires its bundled provider.", default=None
-    )
-    model: str | None = optional(
-        TextShape(max_chars=128), "The model alias it runs with.", default=None
     )
     allow_chat_ids: tuple[str, ...] | None = optional(
         OneOrList(ListOf(TextShape(max_chars=256)), "text or list of text"),

@@ -137,7 +137,7 @@ class RecordShape(Shape[R], Generic[R]):
 
     `hints` maps keys that people put here by mistake to a sentence that says where they belong.
     `unknown` says how unknown keys count. `extras` names a field and the shape of the map that
-    takes unknown keys instead.
+    takes unknown keys instead; a key with a hint is refused all the same.
     """
 
     WORDS = "table"
@@ -183,6 +183,11 @@ class RecordShape(Shape[R], Generic[R]):
         extras = {name: entry for name, entry in pairs.items() if name not in taken}
         if self.extras is not None:
             field_name, shape = self.extras
+            for name in sorted(extras.keys() & self.hints.keys()):
+                mark = extras[name].mark
+                below = place.under(name, mark)
+                below.error(mark, "is not allowed here", self.hints[name], "unknown_key")
+                complete = False
             value = shape.read(Node(extras, node.mark), place)
             if isinstance(value, NoValue):
                 complete = False

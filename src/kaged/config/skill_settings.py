@@ -7,13 +7,25 @@ from collections.abc import Mapping
 from typing import Final
 
 from kaged.config.providers import SkillSection
+from kaged.config.sections import Sections
 from kaged.config.skill_file import SkillMetadata
 from kaged.kernel.skill_policy import SkillPolicy
 
 DEFAULT_SKILLS: Final = "defaults"
 """The section that holds the settings of all skills; no skill has this name."""
 
+_NO_CHAT: Final = ("\0",)  # an id that no chat has
 _PRIVATE: Final = frozenset({"private"})
+
+
+def skills_in_force(sections: Sections[SkillSection]) -> Mapping[str, SkillSection]:
+    """Return the settings of skills; what cannot be read allows nothing.
+
+    A skill whose section is broken is off. A broken `[skills.defaults]` could hold the chats that
+    skills are limited to, so all are off that do not name theirs.
+    """
+    closed = SkillSection(enabled=False, allow_chat_ids=_NO_CHAT)
+    return {**sections.good, **dict.fromkeys(sections.broken, closed)}
 
 
 def policy_of_skill(said: SkillMetadata, settings: Mapping[str, SkillSection]) -> SkillPolicy:

@@ -71,7 +71,8 @@ class BridgeCall:
     """One call: for whom, and with what. Everything about the person is out of the checked token.
 
     `input` is the operation's input; `params` are all parameters of the method as they came, for
-    `auth_begin`, `auth_complete` and the like.
+    `auth_begin`, `auth_complete` and the like. `credentials` is what the person typed in to link
+    the account, if its flow had fields.
     """
 
     user_id: str
@@ -81,6 +82,7 @@ class BridgeCall:
     operation: str = ""
     input: Mapping[str, Any] = field(default_factory=dict[str, Any])
     account_ref: str | None = None
+    credentials: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     idempotency_key: str | None = None
 
     @property
@@ -143,6 +145,10 @@ class Capability:
     def auth_poll(self, handler: Handler) -> Handler:
         """Declare how a device flow is asked about; returns its `status`."""
         return self._declare(BridgeMethod.AUTH_POLL, handler)
+
+    def auth_submit(self, handler: Handler) -> Handler:
+        """Declare what happens with the `values` of a flow's `fields`; returns `account_ref`."""
+        return self._declare(BridgeMethod.AUTH_SUBMIT, handler)
 
     def auth_revoke(self, handler: Handler) -> Handler:
         """Declare what happens when an account is unlinked."""
@@ -249,8 +255,9 @@ class Bridge:
         if capability is None:
             raise InvalidInput("there is no such capability here")
         operation = str(params.get("operation") or "")
-        given, account, key = (
-            params.get(name) for name in ("input_data", "account_ref", "idempotency_key")
+        given, account, key, typed = (
+            params.get(name)
+            for name in ("input_data", "account_ref", "idempotency_key", "credentials")
         )
         call = BridgeCall(
             user_id=token.effective_user_id,
@@ -260,6 +267,7 @@ class Bridge:
             operation=operation,
             input=given if isinstance(given, dict) else {},
             account_ref=account if isinstance(account, str) else None,
+            credentials=typed if isinstance(typed, dict) else {},
             idempotency_key=key if isinstance(key, str) else None,
         )
         result = capability.handler(request.method, operation)(call)

@@ -1,6 +1,7 @@
-"""`SkillConsents`: skills that want account capabilities ask the operator, through the inbox.
+"""`SkillConsents`: every skill asks the operator, through the inbox, before agents follow it.
 
-A yes is to the skill exactly as its files are: one that changed asks again.
+A yes is to the skill exactly as its files are: one that changed asks again. That holds for a skill
+that wants no accounts, too: what agents are told to do and which scripts they run is in it.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ _WARNING: Final = "its scripts act in people's accounts through ash-sb"
 
 
 def skill_ask(skill: Skill) -> Ask:
-    """Return what a skill asks for: its capabilities, for exactly these files."""
+    """Return what a skill asks for: to be followed, and its capabilities, with these files."""
     things = [
         AskedThing(
             f"capability {one}", one, Sentence.dangerous_if(f"may use {one} for people", _WARNING)
         )
         for one in skill.capabilities
     ]
-    words = f"is {len(skill.files)} files with the digest {skill.digest[:12]}"
+    words = (
+        f"instructs agents and has scripts for them, in {len(skill.files)} files with the digest "
+        f"{skill.digest[:12]}"
+    )
     return Ask.of([*things, AskedThing("files", skill.digest, Sentence(words))])
 
 
@@ -58,9 +62,7 @@ class SkillConsents:
         inbox.register(self, RequestKind.SKILL_CONSENT)
 
     def agreed(self, skill: Skill, project_id: str) -> bool:
-        """Return whether a skill may be used: it wants no accounts, or somebody agreed to it."""
-        if not skill.capabilities:
-            return True
+        """Return whether the operator agreed to a skill exactly as it is."""
         return self._approvals.digest_of(_owner(skill, project_id), skill.name) == skill.digest
 
     def update(self, skill: Skill, project_id: str) -> None:
@@ -141,10 +143,11 @@ def require_shown(skill: Skill, digest: str | None) -> None:
 
 def _draft(skill: Skill, project_id: str, *, again: bool) -> RequestDraft:
     asks = "Its files changed since you agreed. It asks for:" if again else "It asks for:"
+    wanted = "use people's accounts" if skill.capabilities else "instruct agents"
     return RequestDraft(
         _id(skill, project_id),
         RequestKind.SKILL_CONSENT,
-        f"Let the skill {skill.name} use people's accounts?",
+        f"Let the skill {skill.name} {wanted}?",
         [str(skill.folder), skill.file.description, asks, *skill_ask(skill).lines()],
         choices=(YES, NO),
         subject={

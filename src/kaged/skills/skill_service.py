@@ -44,7 +44,7 @@ class SkillNotFound(ToolError):
 
 
 class SkillNotAgreed(ToolError):
-    """The skill asks for account capabilities, and the operator has not agreed to it as it is."""
+    """The operator has not agreed to the skill as it is now."""
 
     code = "skill_not_agreed"
 
@@ -154,8 +154,7 @@ class SkillService:
             raise SkillDenied(f"{denial[0].upper()}{denial[1:]}.", skill=name)
         if not self._consents.agreed(skill, project_id):
             raise SkillNotAgreed(
-                f"The skill {name} asks for people's accounts, and the operator has not agreed to "
-                "it as it is now.",
+                f"The operator has not agreed to the skill {name} as it is now.",
                 fix="Ask the operator to look at `kaged inbox`.",
                 skill=name,
                 digest=skill.digest,
@@ -195,7 +194,7 @@ class SkillService:
         skill = found.skills.get(name)
         if skill is None:
             raise self._not_found(found, name, project_id, None)
-        asked: list[JsonValue] = [*skill_ask(skill).lines()] if skill.capabilities else []
+        asked: list[JsonValue] = [*skill_ask(skill).lines()]
         shown = self._view(skill, project_id)
         return {**shown, "instructions": skill.file.instructions, "ask": asked}
 

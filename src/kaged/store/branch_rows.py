@@ -19,6 +19,7 @@ from kaged.store.schema import (
     entries,
     entry_marks,
     inbox_requests,
+    session_skills,
     sessions,
     tool_calls,
 )
@@ -276,6 +277,11 @@ class BranchRows(RowRepository):
         marks = entry_marks.c
         conn.execute(
             delete(entry_marks).where(marks.session_id == session_id, marks.position > keep)
+        )
+        # One that was loaded where the last fork begins is in no fork.
+        loads = session_skills.c
+        conn.execute(
+            delete(session_skills).where(loads.session_id == session_id, loads.position >= keep)
         )
 
 

@@ -55,15 +55,19 @@ def superseded_by(conn: Connection, session: SessionRecord) -> dict[str, str]:
 
     A compaction counts from its place on: a fork from before sees what was there before.
     """
-    limits = [(session.id, session.head_position), *_bases(conn, session)]
     marks = entry_marks.c
     found: dict[str, str] = {}
-    for owner, last in limits:
+    for owner, last in owners_of(conn, session):
         wanted = select(marks.entry_id, marks.superseded_by).where(
             marks.session_id == owner, marks.position <= last
         )
         found.update((entry, by) for entry, by in conn.execute(wanted))
     return found
+
+
+def owners_of(conn: Connection, session: SessionRecord) -> list[tuple[str, int]]:
+    """Return whose entries a session shows, its own first, each with the last place it shows."""
+    return [(session.id, session.head_position), *_bases(conn, session)]
 
 
 def find_place(conn: Connection, session: SessionRecord, prefix: str) -> EntryPosition:

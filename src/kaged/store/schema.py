@@ -257,6 +257,15 @@ entry_marks = _table(
     Column("position", BIG, nullable=False),  # of the compaction
 )
 
+session_skills = _table(
+    "session_skills",
+    Column("session_id", String(120), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("position", BIG, primary_key=True),  # where the session stood when it was loaded
+    Column("digest", String(64), nullable=False),
+    Column("loaded_at_ms", BIG, nullable=False),
+)
+
 current_sessions = _table(
     "current_sessions",
     Column("project_id", String(64), primary_key=True),

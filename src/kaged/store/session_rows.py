@@ -308,10 +308,16 @@ def require_session(conn: Connection, project_id: str, session_id: str) -> Sessi
 
 def session_by_id(conn: Connection, session_id: str) -> SessionRecord:
     """Read a session of any project. Raises SessionNotFound."""
-    found = _BY_ID.first(conn, {"wanted": session_id})
+    found = find_session(conn, session_id)
     if found is None:
         raise session_not_found(session_id)
-    return SessionRecord(*found)
+    return found
+
+
+def find_session(conn: Connection, session_id: str) -> SessionRecord | None:
+    """Read a session of any project; None when there is none."""
+    found = _BY_ID.first(conn, {"wanted": session_id})
+    return None if found is None else SessionRecord(*found)
 
 
 def insert_session(conn: Connection, fresh: SessionRecord) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kaged.store.plugin_tables import PluginTables
     from kaged.store.run_rows import RunRows
     from kaged.store.session_rows import SessionRows
+    from kaged.store.session_skill_rows import SessionSkillRows
     from kaged.store.sign_in_rows import SignInRows
     from kaged.store.todo_rows import TodoRows
     from kaged.store.tool_call_rows import ToolCallRows
@@ -76,6 +77,9 @@ class Store(Database):
 
     plugin_tables: _Repository[PluginTables] = _Repository("plugin_tables:PluginTables")
     sessions: _Repository[SessionRows] = _Repository("session_rows:SessionRows")
+    session_skills: _Repository[SessionSkillRows] = _Repository(
+        "session_skill_rows:SessionSkillRows"
+    )
     entries: _Repository[EntryRows] = _Repository("entry_rows:EntryRows")
     entry_search: _Repository[EntrySearch] = _Repository("entry_search:EntrySearch")
     branches: _Repository[BranchRows] = _Repository("branch_rows:BranchRows")

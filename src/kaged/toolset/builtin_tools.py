@@ -12,6 +12,7 @@ from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
 from kaged.kernel.protected_paths import ProtectedRules, rules_for
 from kaged.skills.skill_service import SkillService
+from kaged.store.session_skill_rows import SessionSkillRows
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.project import ProjectWork, project_tools
@@ -46,6 +47,7 @@ def open_toolboxes(
     section: ToolsSection,
     language_services: LanguageServices,
     skills: SkillService,
+    session_skills: SessionSkillRows,
     *,
     clock: Clock,
     closing: AsyncExitStack,
@@ -72,8 +74,8 @@ def open_toolboxes(
     )
     broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
-    loaded = LoadedSkills()
-    launcher = caged_launcher(spawner, loaded.attached(attach))
+    loaded = LoadedSkills(skills, session_skills)
+    launcher = loaded.recalled(caged_launcher(spawner, loaded.attached(attach)))
     runner = CommandRunner(broker, spawner, launcher, shell, clock)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)

@@ -9,15 +9,16 @@ loads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import stat
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from kaged.base import JsonObject, JsonValue
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cage import HostMount
+from kaged.cage import CageProcess, HostMount
 from kaged.config.skill_file import SKILL_FILE
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
@@ -31,10 +32,16 @@ from kaged.toolbox.shell import (
     ShellCommand,
 )
 from kaged.toolbox.shell.interpreters import RETURNS, TIMEOUT_MS
+from kaged.toolbox.shell.launch import CageLauncher
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.definition import ToolSource
 from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, integer, text
+
+if TYPE_CHECKING:
+    from kaged.kernel.identity import Actor
+    from kaged.store.session_skill_rows import SessionSkillRows
+    from kaged.tools import ToolCallContext
 
 INSIDE: Final = "/opt/kaged/skills"
 """Where cages see the folders of skills, each under its name."""
@@ -133,21 +140,53 @@ def skill_tools(
 class LoadedSkills:
     """Which skills each session has loaded: their folders are what its commands see.
 
-    Lives with the daemon. A session that goes on after a start loads what it needs again.
+    What a session has loaded is kept in the store. When it goes on after a start, or as a fork, a
+    skill is there again if it may still be used by whoever acts and its files are the same; one
+    that changed is loaded again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, skills: SkillService, rows: SessionSkillRows) -> None:
+        self._skills = skills
+        self._rows = rows
         self._folders: OrderedDict[str, dict[str, str]] = OrderedDict()
+        self._lock = asyncio.Lock()
 
-    def note(self, session_id: str, name: str, folder: Path) -> None:
+    async def note(self, call: ToolCallContext, skill: Skill, folder: Path) -> None:
         """Take note that a session has loaded a skill."""
-        folders = self._folders.setdefault(session_id, {})
-        self._folders.move_to_end(session_id)
-        folders[name] = str(folder)
-        if len(folders) > LOADED_LIMIT:
-            del folders[next(iter(folders))]
+        async with self._lock:
+            folders = await self._known(call.session_id, call.project_id, call.identity)
+            await self._rows.note(call.session_id, skill.name, skill.digest)
+            folders.pop(skill.name, None)
+            folders[skill.name] = str(folder)
+            if len(folders) > LOADED_LIMIT:
+                del folders[next(iter(folders))]
+
+    def recalled(self, launch: CageLauncher) -> CageLauncher:
+        """Return what starts a command once it is known what its session has loaded."""
+
+        async def after(policy: CagePolicy, command: ShellCommand) -> CageProcess:
+            async with self._lock:
+                await self._known(command.session_id, command.project_id, command.identity)
+            return await launch(policy, command)
+
+        return after
+
+    async def _known(self, session_id: str, project_id: str, actor: Actor | None) -> dict[str, str]:
+        """Return the folders of a session, read from the store at its first command or load."""
+        folders = self._folders.get(session_id)
+        if folders is not None:
+            self._folders.move_to_end(session_id)
+            return folders
+        folders = {}
+        for name, digest in [*(await self._rows.of(session_id)).items()][-LOADED_LIMIT:]:
+            with contextlib.suppress(KagedError, OSError):
+                skill = await self._skills.require(project_id, name, actor)
+                if skill.digest == digest:
+                    folders[name] = str(await self._skills.files_of(skill))
+        self._folders[session_id] = folders
         if len(self._folders) > SESSIONS_LIMIT:
             self._folders.popitem(last=False)
+        return folders
 
     def attached(self, attach: Attach) -> Attach:
         """Return what gives a caged command the folders beside what `attach` gives it."""
@@ -180,7 +219,7 @@ class _SkillTools:
         """Return a skill's instructions, or one of its files."""
         name, file = str(call.args["name"]), call.args.get("file")
         skill, folder = await self._files(call, name)
-        self._loaded.note(call.context.session_id, name, folder)
+        await self._loaded.note(call.context, skill, folder)
         if file is not None:
             path = _bundled(skill, str(file), "file")
             content = await asyncio.to_thread(_read_text, folder / path, path)

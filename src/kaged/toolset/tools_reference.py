@@ -37,7 +37,7 @@ def builtin_definitions() -> Sequence[Tool]:
         *search_tools(nobody),
         *ast_tools(nobody, nobody),
         *shell_tools(runner),
-        *skill_tools(nobody, runner, LoadedSkills()),
+        *skill_tools(nobody, runner, LoadedSkills(nobody, nobody)),
         *project_tools(work),
         *lsp_tools(lambda _: None),
         *dap_tools(lambda _: None),

@@ -8,6 +8,7 @@ schema must be is decided by whoever uses it.
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from kaged.base.lazy_dataclass import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue
 
 ACCOUNT_REF_LIMIT_CHARS = 128
+_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 WAIT_LIMIT_S = 3600
 
 
@@ -67,13 +69,37 @@ def auth_poll_params(capability_id: str, flow_state: JsonObject, context_token: 
     }
 
 
-def auth_revoke_params(capability_id: str, account_ref: str, context_token: str) -> JsonObject:
-    """Return the params of `auth_revoke`."""
+def auth_submit_params(
+    capability_id: str,
+    *,
+    flow_state: JsonObject,
+    values: dict[str, str],
+    account_hint: str | None,
+    context_token: str,
+) -> JsonObject:
+    """Return the params of `auth_submit`: what a person typed into the fields of a flow."""
     return {
+        "capability_id": capability_id,
+        "flow_state": flow_state,
+        "values": {**values},
+        "account_hint": account_hint,
+        "context_token": context_token,
+    }
+
+
+def auth_revoke_params(
+    capability_id: str,
+    account_ref: str,
+    context_token: str,
+    credentials: JsonObject | None = None,
+) -> JsonObject:
+    """Return the params of `auth_revoke`."""
+    params: JsonObject = {
         "capability_id": capability_id,
         "account_ref": account_ref,
         "context_token": context_token,
     }
+    return params if credentials is None else {**params, "credentials": credentials}
 
 
 def invoke_params(
@@ -84,9 +110,13 @@ def invoke_params(
     account_ref: str | None,
     idempotency_key: str | None,
     context_token: str,
+    credentials: JsonObject | None = None,
 ) -> JsonObject:
-    """Return the params of `invoke`; all members are always there, null where there is nothing."""
-    return {
+    """Return the params of `invoke`; null where there is nothing.
+
+    Only an account that was linked with fields has `credentials`: what was typed into them.
+    """
+    params: JsonObject = {
         "capability_id": capability_id,
         "operation": operation,
         "input_data": input_data,
@@ -94,6 +124,7 @@ def invoke_params(
         "idempotency_key": idempotency_key,
         "context_token": context_token,
     }
+    return params if credentials is None else {**params, "credentials": credentials}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +159,20 @@ class Definitions:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldEntry:
+    """Something that a person types in to complete a flow; a secret one is never shown."""
+
+    name: str
+    label: str
+    secret: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AuthBegun:
-    """The result of `auth_begin`. `expires_at` is the bridge's text, not yet read as a time."""
+    """The result of `auth_begin`. `expires_at` is the bridge's text, not yet read as a time.
+
+    With `fields` the host shows a page of its own that asks for them, and `auth_url` is empty.
+    """
 
     auth_url: str
     expires_at: str | None
@@ -138,11 +181,12 @@ class AuthBegun:
     user_code: str | None
     poll_interval_s: int | None
     expected_callback_state: str | None
+    fields: tuple[FieldEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AccountLinked:
-    """The result of `auth_complete`, and of the `auth_poll` that ends a flow."""
+    """The result of `auth_complete`, `auth_submit`, and of the `auth_poll` that ends a flow."""
 
     account_ref: str
     credential_material: JsonObject
@@ -168,14 +212,18 @@ def parse_auth_begun(result: JsonObject) -> AuthBegun:
     flow_type = _optional_text(result, "flow_type") or "authorization_code"
     if flow_type != "authorization_code" and flow_type != "device_code":  # noqa: PLR1714 - narrows
         _refuse("flow_type")
+    fields = tuple(_field(item) for item in _list(result, "fields"))
+    if fields and flow_type == "device_code":
+        _refuse("fields")
     return AuthBegun(
-        auth_url=_text(result, "auth_url"),
+        auth_url="" if fields else _text(result, "auth_url"),
         expires_at=_optional_text(result, "expires_at"),
         flow_state=_object(result, "flow_state"),
         flow_type=flow_type,
         user_code=_optional_text(result, "user_code"),
         poll_interval_s=_wait(result, "poll_interval_seconds"),
         expected_callback_state=_optional_text(result, "expected_callback_state"),
+        fields=fields,
     )
 
 
@@ -205,6 +253,14 @@ def parse_invoked(result: JsonObject) -> JsonObject:
     """Read the result of `invoke`: its `output` object, or all of it when there is none."""
     output = result.get("output")
     return output if isinstance(output, dict) else result
+
+
+def _field(value: JsonValue) -> FieldEntry:
+    entry = _as_object(value, "fields")
+    name = _text(entry, "name")
+    if _FIELD_NAME.fullmatch(name) is None:
+        _refuse("fields")
+    return FieldEntry(name, _text(entry, "label"), _flag(entry, "secret", default=False))
 
 
 def _definition(value: JsonValue) -> DefinitionEntry:

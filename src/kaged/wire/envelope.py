@@ -49,7 +49,7 @@ _IDENTITY_MEMBERS = frozenset(
 
 
 class BridgeMethod(StrEnum):
-    """What the host asks of a bridge. The last two came with the second generation and later."""
+    """What the host asks of a bridge. The last three came with the second generation and later."""
 
     DEFINITIONS = "definitions"
     AUTH_BEGIN = "auth_begin"
@@ -57,6 +57,7 @@ class BridgeMethod(StrEnum):
     INVOKE = "invoke"
     AUTH_POLL = "auth_poll"
     AUTH_REVOKE = "auth_revoke"
+    AUTH_SUBMIT = "auth_submit"
 
 
 class EnvelopeRule(StrEnum):

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 from fakes.mail_servers import Dovecot, SmtpSink
+from whole.harness.harbour import Harbour
 from whole.harness.oauth import CLIENT_SECRET, OAuthServer
 from whole.harness.services import Desk, Person, result_of, step
 
@@ -21,6 +22,8 @@ PASSWORDS = {
     "ann": "ann-calendar-word-1",
     "bob": "bob-calendar-word-1",
 }
+
+_ISSUED = ("access_token", "refresh_token", "authorization_code", "code_verifier")
 
 
 class Api:
@@ -83,6 +86,8 @@ class AccountServers:
     sink: SmtpSink
     oauth: OAuthServer
     api: Api
+    harbour: Harbour
+    typed: set[str] = field(default_factory=set[str])
     seen: list[str] = field(default_factory=list[str])
 
     def asks(self, person: Person, *steps: dict[str, Any]) -> list[Any]:
@@ -123,8 +128,13 @@ class AccountServers:
         assert code is not None, page.text
         return self.complete(person, flow, code=code[1])
 
+    def one_of_each_kind(self) -> set[str]:
+        """Return the passwords, what was typed in, and the latest of each kind of token."""
+        issued = {self.oauth.secrets(kind)[-1] for kind in _ISSUED}
+        return {*PASSWORDS.values(), *self.typed, CLIENT_SECRET, *issued}
+
     def secrets(self) -> set[str]:
         """Return every credential that there has been so far."""
-        for kind in ("access_token", "refresh_token", "authorization_code", "code_verifier"):
+        for kind in _ISSUED:
             assert self.oauth.secrets(kind), kind
-        return {*PASSWORDS.values(), CLIENT_SECRET, *self.oauth.secrets()}
+        return {*PASSWORDS.values(), *self.typed, CLIENT_SECRET, *self.oauth.secrets()}

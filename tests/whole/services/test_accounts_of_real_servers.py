@@ -18,13 +18,16 @@ from typing import Any
 import httpx
 import pytest
 
+from encodings_of_secrets import encodings
 from fakes.calendar_server import radicale
 from fakes.mail_servers import deliver, dovecot, smtp_sink
 from requirements.marker import whole
 from whole.harness.account_servers import PASSWORDS, AccountServers, Api
 from whole.harness.daemon import Daemon
+from whole.harness.harbour import Harbour
 from whole.harness.oauth import CLIENT_SECRET, OAuthServer
 from whole.harness.services import (
+    PYTHON,
     Bridge,
     Desk,
     Person,
@@ -38,7 +41,9 @@ from whole.harness.services import (
     step,
 )
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "http-api.md"
+ROOT = Path(__file__).parents[3]
+REFERENCE = ROOT / "docs" / "reference" / "http-api.md"
+HARBOUR_BRIDGE = ROOT / "plugins" / "examples" / "harbour-bridge" / "bridge.py"
 ANN, BOB = Person("ann", "private", "c-ann"), Person("bob", "private", "c-bob")
 KINDS = ("imap.email", "dav.calendar", "tracker.issues", "post.box")
 FIRST = {
@@ -80,6 +85,7 @@ def servers(desks: Callable[..., Desk], module_path: Path) -> Iterator[AccountSe
         dovecot(mailboxes, userinfo=f"{oauth.url}/me") as mail,
         smtp_sink(mailboxes) as sink,
         radicale(module_path / "dav", people) as dav,
+        contextlib.closing(Harbour()) as harbour,
     ):
         api = Api(oauth)
         for user in mailboxes:
@@ -114,9 +120,17 @@ def servers(desks: Callable[..., Desk], module_path: Path) -> Iterator[AccountSe
                 },
             )
         box = capability("post.box", operation("echo"), sensitive=True)
-        desk = desks(Bridge(module_path, "post", {"definitions": [box]}), more=more)
+        state = module_path / "harbour"
+        state.mkdir(mode=0o700)
+        locker = Bridge(
+            module_path,
+            "harbour",
+            command=[*PYTHON, str(HARBOUR_BRIDGE)],
+            env={"HARBOUR_URL": harbour.url, "HARBOUR_STATE": str(state)},
+        )
+        desk = desks(Bridge(module_path, "post", {"definitions": [box]}), locker, more=more)
         desk.daemon.write("tracker.toml", TRACKER)
-        made = AccountServers(desk.open(), mail, sink, oauth, api)
+        made = AccountServers(desk.open(), mail, sink, oauth, api, harbour)
         yield made
         api.close()
 
@@ -316,6 +330,40 @@ def test_a_token_that_the_service_repeats_does_not_get_out_old_or_renewed(
     assert result_of(fine)["output"]["data"]["user"] == "ann"
 
 
+@whole("SC-SEC-04")
+def test_what_is_typed_into_a_page_does_not_get_out_right_or_wrong(linked: AccountServers) -> None:
+    """A mistyped password is a secret as well: it is nearly the right one."""
+    wrong = {
+        "imap.email": {"email": "bob@example.org", "password": "bob-pass-phrase-2 wrong"},
+        "dav.calendar": {"username": "bob", "password": "bob-calendar-word-2 wrong"},
+        "harbour.locker": {"berth": "west", "pass": "no such locker token 0815"},
+    }
+    right = linked.harbour.personal("bob")
+    linked.typed |= {right}
+    for id_, form in wrong.items():
+        flow = linked.begin(BOB, id_)
+        linked.typed.add([*form.values()][-1])
+        page = httpx.post(flow["auth_url"], data=form, trust_env=False, timeout=60)
+        assert page.status_code == 401, page.text
+        linked.seen.append(page.text)
+        given = {"flow_id": flow["flow_id"], "code": [*form.values()][-1]}
+        linked.asks(BOB, step("auth.complete", **given))  # into the chat, by mistake
+    flow = linked.begin(BOB, "harbour.locker")
+    page = httpx.post(
+        flow["auth_url"], data={"berth": "", "pass": right}, trust_env=False, timeout=60
+    )
+    code = re.search(r"<code>([^<]+)</code>", page.text)
+    assert code is not None, page.text
+    linked.seen.append(page.text.replace(code[1], ""))
+    assert linked.complete(BOB, flow, code=code[1]) == "acct_bob"
+    listing = invoking("harbour.locker", "list", input={})
+    assert "bob moors" in json.dumps(result_of(linked.asks(BOB, listing)[0]))
+    linked.harbour.denied.add("bob")
+    assert code_of(linked.asks(BOB, listing)[0]) == "capability_access_denied"
+    linked.harbour.expire("bob")
+    assert code_of(linked.asks(BOB, listing)[0]) == "capability_auth_required"
+
+
 @whole("SC-SEC-03", "SC-AUD-02")
 def test_no_answer_of_the_http_api_no_audit_row_and_no_file_holds_a_credential(
     linked: AccountServers,
@@ -336,14 +384,21 @@ def test_no_answer_of_the_http_api_no_audit_row_and_no_file_holds_a_credential(
     tokens = re.findall(r"ASH_CONTEXT_TOKEN=([\w.-]+)", "\n".join(linked.seen))
     assert tokens
     rows = json.dumps(desk.daemon.audit())
-    stored = b"".join(one.read_bytes() for one in desk.daemon.home.rglob("*") if one.is_file())
-    log = desk.daemon.log()
-    everything = "\n".join((*said, exported, rows, log))
     # The operator's own config names the client's secret; it is the one file that does.
-    config = (desk.daemon.home / "config.toml").read_bytes()
-    for secret in linked.secrets():
-        assert secret not in everything
-        assert stored.count(secret.encode()) == config.count(secret.encode()), secret
+    config = desk.daemon.home / "config.toml"
+    files = [one for one in desk.daemon.home.rglob("*") if one.is_file() and one != config]
+    stored = "\n".join(one.read_bytes().decode("utf-8", "replace") for one in files)
+    log = desk.daemon.log()
+    everything = "\n".join((*said, *linked.seen, exported, rows, log, stored))
+    everything = everything.replace("\\\\", "\\")
+    assert [one[:6] for one in linked.secrets() if one in everything] == []
+    leaks = [
+        (secret[:6], name)
+        for secret in linked.one_of_each_kind()
+        for name, written in encodings(secret).items()
+        if written in everything
+    ]
+    assert leaks == []
     for token in tokens:
         assert token.rpartition(".")[2] not in rows + log
     Daemon.spoken += 1

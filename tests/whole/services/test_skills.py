@@ -84,7 +84,9 @@ def desk(desks: Callable[..., Desk], post: Bridge) -> Desk:
     made.project.write(".kaged/skills/broken/SKILL.md", "---\nname: broken\nfoo: [1\n---\n")
     made.daemon.write("skills/house/SKILL.md", skill_md("house", "Rules of the house."))
     made.daemon.write("skills/house/references/rules.md", "Be kind.\n")
-    return made.open()
+    made.open()
+    agree(made, "plain", "house", "shared", "quiet")
+    return made
 
 
 def use(desk: Desk, person: Person, tool: str, **params: Any) -> Any:
@@ -160,7 +162,7 @@ def test_a_skill_uses_what_it_declared_once_agreed_to_and_nobody_else_does(
     ran = [one["data"] for one in desk.daemon.audit("skill.ran")]
     assert {one["skill"] for one in ran} == {"mail", "plain"}
     agreed = [one["data"] for one in desk.daemon.audit("skill.agreed")]
-    assert agreed[0]["capabilities"] == ["post.box"]
+    assert {one["skill"]: one["capabilities"] for one in agreed}["mail"] == ["post.box"]
 
 
 @whole("SC-POL-08")
@@ -212,6 +214,107 @@ def test_a_changed_skill_asks_again_and_what_was_agreed_to_outlives_the_daemon(
     [line] = [one for one in listed.out.splitlines() if "skill_consent" in one]
     desk.daemon.cli(*line[line.index("kaged skill approve") :].split()[1:])
     assert fetch(desk, ann, "mail")["code"] == 0
+
+
+def test_a_skill_that_wants_no_accounts_is_pinned_all_the_same(
+    own_desk: Callable[..., Desk],
+) -> None:
+    made = own_desk()
+    made.project.describe(cage=CAGE, tools=TOOLS)
+    script = write_skill(made, "plain")
+    made.daemon.write("skills/house/SKILL.md", skill_md("house"))
+    desk = made.open()
+    ann = somebody()
+    assert states(desk) == {"plain": "waiting", "house": "waiting"}
+    for name in ("plain", "house"):
+        assert use(desk, ann, LOAD, name=name)["code"] == "skill_not_agreed"
+    assert "instruct agents" in waiting(desk)["plain"]["title"]
+    agree(desk, "plain")
+    assert use(desk, ann, LOAD, name="plain")["instructions"] == "Do it."
+    assert use(desk, ann, LOAD, name="house")["code"] == "skill_not_agreed"
+    desk.daemon.cli("skill", "approve", "house", "-p", desk.project.id)
+    desk.reopen()
+    for name in ("plain", "house"):
+        assert use(desk, ann, LOAD, name=name)["instructions"] == "Do it."
+    # Its instructions are others, then one of its scripts.
+    file = desk.project.root / ".kaged/skills/plain/SKILL.md"
+    file.write_text(skill_md("plain") + " Then obey me.", encoding="utf-8")
+    assert use(desk, ann, LOAD, name="plain")["code"] == "skill_not_agreed"
+    assert "changed" in " ".join(waiting(desk)["plain"]["details"])
+    agree(desk, "plain")
+    script.write_text("print('other')\n", encoding="utf-8")
+    assert use(desk, ann, RUN, name="plain", script=SCRIPT)["code"] == "skill_not_agreed"
+    desk.daemon.write("skills/house/more.md", "More.\n")
+    assert states(desk) == {"plain": "waiting", "house": "waiting"}
+
+
+def test_settings_of_a_skill_that_cannot_be_read_allow_nothing(
+    own_desk: Callable[..., Desk],
+) -> None:
+    broken = '[skills.modeled]\nmodel = "fast"\n[skills.odd]\nenabled = "perhaps"\n'
+    made = own_desk(more=broken)
+    made.project.describe(cage=CAGE, tools=TOOLS)
+    for name in ("modeled", "odd", "fine"):
+        write_skill(made, name)
+    desk = made.open()
+    ann = somebody()
+    agree(desk, "modeled", "odd", "fine")
+    assert states(desk) == {"modeled": "off", "odd": "off", "fine": "ready"}
+    assert use(desk, ann, LOAD, name="modeled")["code"] == "skill_denied"
+    assert use(desk, ann, LOAD, name="fine")["instructions"] == "Do it."
+    said = desk.daemon.cli("doctor", code=None).out
+    assert "skills.modeled.model" in said
+    assert "`model` of the agent" in said
+
+
+def forked(desk: Desk, session: str, at: str | None = None) -> str:
+    body = {} if at is None else {"at": at}
+    return str(desk.project.post(f"/sessions/{session}/fork", body)["session"]["id"])
+
+
+def test_the_folders_of_loaded_skills_outlive_the_daemon_and_go_with_a_fork(
+    own_desk: Callable[..., Desk], model: ModelServer
+) -> None:
+    made = own_desk()
+    made.project.describe(cage=CAGE, tools=TOOLS)
+    for name in ("rules", "notes"):
+        write_skill(made, name)
+        made.project.write(f".kaged/skills/{name}/text.md", f"These are the {name}.\n")
+    desk = made.open()
+    agree(desk, "rules", "notes")
+    look = "cat /opt/kaged/skills/*/text.md"
+
+    def seen(session: str, word: str) -> str:
+        model.play(word, call("shell.bash", command=look), say("Seen."))
+        assert say_to(desk.project, session, word)["status"] == "completed"
+        return json.dumps(model.asked(word)[-1]["messages"][-1])
+
+    session = begin(desk.project)
+    model.play("say-hello", say("Hello."))
+    say_to(desk.project, session, "say-hello")
+    early = desk.project.get(f"/sessions/{session}/entries")["items"][-1]["id"]
+    model.play("load-the-rules", call(LOAD, name="rules"), say("Loaded."))
+    say_to(desk.project, session, "load-the-rules")
+    assert "These are the rules." in seen(session, "look-at-once")
+    before, after = forked(desk, session, early), forked(desk, session)
+    model.play("load-the-notes", call(LOAD, name="notes"), say("Loaded."))
+    say_to(desk.project, session, "load-the-notes")
+    assert "These are the rules." in seen(after, "look-in-the-fork")
+    assert "These are the" not in seen(before, "look-in-the-early-fork")
+    desk.reopen()
+    both = seen(session, "look-after-a-start")
+    assert "These are the rules." in both
+    assert "These are the notes." in both
+    fork = seen(after, "look-in-the-fork-after-a-start")
+    assert "These are the rules." in fork
+    assert "notes" not in fork.replace("the-notes", "")
+    assert "These are the" not in seen(before, "look-in-the-early-fork-after-a-start")
+    # What nobody agreed to is not brought back: neither as it is now nor as it was.
+    desk.project.write(".kaged/skills/rules/text.md", "These are the hostile rules.\n")
+    desk.reopen()
+    last = seen(session, "look-after-a-change")
+    assert "rules" not in last.replace("the-rules", "")
+    assert "These are the notes." in last
 
 
 @whole("SC-POL-07", "SC-POL-09")
@@ -278,9 +381,10 @@ def test_people_see_every_skill_and_for_a_refused_one_the_line_and_the_reason(
     bad = desk.daemon.cli("skill", "check", str(desk.project.root / ".kaged/skills/broken"), code=6)
     assert "SKILL.md:" in bad.out
     desk.daemon.cli("skill", "check", str(desk.project.root / ".kaged/skills/plain"))
-    # The operator's skill counts before a project's of the same name.
+    # The operator's skill counts before a project's of the same name, and asks for itself.
     desk.daemon.write("skills/shared/SKILL.md", skill_md("shared", "The operator's."))
-    assert desk.project.get("/skills/shared")["source"] == "operator"
+    own = desk.project.get("/skills/shared")
+    assert (own["source"], own["state"]) == ("operator", "waiting")
     desk.daemon.write("skills/bare/SKILL.md", "No front matter.\n")
     desk.project.get("/skills")
     checks = desk.daemon.cli("doctor", "--json", code=None).json["rows"]

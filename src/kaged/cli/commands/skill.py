@@ -123,7 +123,7 @@ def approve(
         str | None, typer.Option("--digest", help="Agree only if this is its digest.")
     ] = None,
 ) -> Any:
-    """Let a skill use the accounts that it asks for, exactly as its files are now."""
+    """Let agents use a skill, with the accounts that it asks for, exactly as its files are now."""
     if which.startswith(REQUEST):
         request = client.get(f"/inbox/{quote(which, safe='')}")
         answer = {"digest": request["digest"], "answer": {"choice": "yes"}}

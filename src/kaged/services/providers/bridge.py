@@ -22,6 +22,7 @@ from kaged.base import Clock, JsonObject
 from kaged.cage import Spawner
 from kaged.services import contract
 from kaged.services.errors import (
+    CapabilityBackendUnavailable,
     CapabilityInvalidInput,
     CapabilityInvalidOutput,
     is_own_code,
@@ -34,8 +35,15 @@ from kaged.services.providers.bridge_command import (
     find_program,
     open_to_others,
 )
+from kaged.services.providers.bridge_fields import (
+    PAGE,
+    BridgeFieldFlows,
+    page_of,
+    typed_values,
+)
 from kaged.services.providers.bridge_persistent import PersistentBridge
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
+from kaged.services.providers.linkpage import LinkPage
 from kaged.services.secret_search import CallSecrets, SecretForms
 from kaged.wire import bridge_methods as wire
 from kaged.wire import envelope
@@ -62,6 +70,7 @@ class BridgeProvider:
         clock: Clock,
         environ: Mapping[str, str],
         directory: Path,
+        page: LinkPage | None = None,
     ) -> None:
         self._spec = spec
         self._key = key.for_bridge(spec.namespace)
@@ -72,6 +81,7 @@ class BridgeProvider:
         self._everybody = everybody
         self._runner: BridgeRunner | None = None
         self._persistent: PersistentBridge | None = None
+        self._field_flows = BridgeFieldFlows(page, self._submit)
         hidden = configured_secrets(dict(spec.env))
         self._secrets = SecretForms.of((self._key.export_text(), *hidden))
 
@@ -93,7 +103,7 @@ class BridgeProvider:
         if self._spec.mode == PERSISTENT:
             if PERSISTENT in found.features:
                 self._persistent = self._persistent or PersistentBridge(
-                    runner, self._spec.max_output_bytes
+                    runner, self._spec.max_output_bytes, self._spec.max_concurrency
                 )
             else:
                 _log.warning("bridge.not_persistent", provider=self._spec.name)
@@ -115,9 +125,16 @@ class BridgeProvider:
         """Start linking an account."""
         token = self._token(call.context)
         params = wire.auth_begin_params(call.capability_id, call.account_hint, token)
-        answer = await self._ask(envelope.BridgeMethod.AUTH_BEGIN, params, token)
+        answer = await self._ask(
+            envelope.BridgeMethod.AUTH_BEGIN, params, token, call.context.user_id
+        )
         begun = self._read(lambda: wire.parse_auth_begun(answer))
+        if PAGE in begun.flow_state:
+            raise CapabilityInvalidOutput("the bridge's flow state holds a member of the host's")
+        if begun.fields:
+            return await self._field_flows.begin(call, begun)
         said = asdict(begun)
+        del said["fields"]
         expires_at = said.pop("expires_at")
         expires_at_ms = None if expires_at is None else parse_moment(expires_at)
         return contract.CapabilityAuthBeginResult(**said, expires_at_ms=expires_at_ms)
@@ -126,6 +143,9 @@ class BridgeProvider:
         self, call: contract.AuthCompleteCall
     ) -> contract.CapabilityAuthCompleteResult:
         """Finish linking an account; both generations find their own names in the params."""
+        page = page_of(call.flow_state)
+        if page is not None:
+            return await self._field_flows.complete(call, page)
         token = self._token(call.context)
         params = wire.auth_complete_params(
             call.capability_id,
@@ -136,15 +156,36 @@ class BridgeProvider:
             account_hint=call.account_hint,
             context_token=token,
         )
-        answer = await self._ask(envelope.BridgeMethod.AUTH_COMPLETE, params, token)
+        answer = await self._ask(
+            envelope.BridgeMethod.AUTH_COMPLETE, params, token, call.context.user_id
+        )
         linked = self._read(lambda: wire.parse_account_linked(answer))
         return contract.CapabilityAuthCompleteResult(**asdict(linked))
+
+    async def auth_submit(
+        self, call: contract.AuthSubmitCall
+    ) -> contract.CapabilityAuthCompleteResult:
+        """Finish linking an account with what a person typed in."""
+        return await self._field_flows.submit(call)
+
+    async def auth_resume(self, call: contract.AuthResumeCall) -> bool:
+        """Open the page of a flow again after a restart; other pages are the bridge's own."""
+        page = page_of(call.flow_state)
+        return page is None or await self._field_flows.resume(call, page)
+
+    def auth_cancel(self, call: contract.AuthResumeCall) -> None:
+        """Close the page of a flow, where it is ours."""
+        page = page_of(call.flow_state)
+        if page is not None:
+            self._field_flows.cancel(page)
 
     async def auth_poll(self, call: contract.AuthPollCall) -> contract.AuthPollResult:
         """Ask whether the person has agreed on another device."""
         token = self._token(call.context)
         params = wire.auth_poll_params(call.capability_id, call.flow_state, token)
-        answer = await self._ask(envelope.BridgeMethod.AUTH_POLL, params, token)
+        answer = await self._ask(
+            envelope.BridgeMethod.AUTH_POLL, params, token, call.context.user_id
+        )
         found = self._read(lambda: wire.parse_auth_polled(answer))
         if isinstance(found, wire.AuthPending):
             return contract.CapabilityAuthPending(found.retry_after_s)
@@ -153,9 +194,10 @@ class BridgeProvider:
     async def auth_revoke(self, call: contract.AuthRevokeCall) -> bool:
         """Notify the bridge of a revoked account; False when it knows no such method."""
         token = self._token(call.context)
-        params = wire.auth_revoke_params(call.capability_id, call.account_ref, token)
+        typed = await typed_values(call.credentials)
+        params = wire.auth_revoke_params(call.capability_id, call.account_ref, token, typed)
         try:
-            await self._ask(envelope.BridgeMethod.AUTH_REVOKE, params, token)
+            await self._ask(envelope.BridgeMethod.AUTH_REVOKE, params, token, call.context.user_id)
         except CapabilityInvalidInput:
             return False
         return True
@@ -170,8 +212,11 @@ class BridgeProvider:
             account_ref=call.account_ref,
             idempotency_key=call.idempotency_key,
             context_token=token,
+            credentials=await typed_values(call.credentials),
         )
-        return wire.parse_invoked(await self._ask(envelope.BridgeMethod.INVOKE, params, token))
+        return wire.parse_invoked(
+            await self._ask(envelope.BridgeMethod.INVOKE, params, token, call.context.user_id)
+        )
 
     async def close(self) -> None:
         """End its processes."""
@@ -181,6 +226,30 @@ class BridgeProvider:
             await self._runner.close()
 
     # ---- own
+
+    async def _submit(
+        self,
+        capability_id: str,
+        flow_state: JsonObject,
+        values: dict[str, str],
+        hint: str | None,
+        context: contract.CapabilityCallContext,
+    ) -> wire.AccountLinked:
+        token = self._token(context)
+        params = wire.auth_submit_params(
+            capability_id,
+            flow_state=flow_state,
+            values=values,
+            account_hint=hint,
+            context_token=token,
+        )
+        method = envelope.BridgeMethod.AUTH_SUBMIT
+        try:
+            async with asyncio.timeout(self._spec.timeout_s):
+                answer = await self._ask(method, params, token, context.user_id)
+        except TimeoutError:
+            raise CapabilityBackendUnavailable("The service did not answer in time.") from None
+        return self._read(lambda: wire.parse_account_linked(answer))
 
     def _place(self) -> BridgeRunner:
         """Find the program, once; a missing one is looked for again on every call."""
@@ -201,14 +270,16 @@ class BridgeProvider:
         return self._runner
 
     async def _ask(
-        self, method: envelope.BridgeMethod, params: JsonObject, token: str
+        self, method: envelope.BridgeMethod, params: JsonObject, token: str, person: str
     ) -> JsonObject:
         runner = self._place()
         if self._persistent is None:
             return await self._one_shot(runner, method, params, token)
         request_id = envelope.bridge_request_id(secrets.randbits)
         request = envelope.BridgeRequest(request_id, self.namespace, method, params)
-        answer = await self._persistent.exchange(request_id, envelope.encode_request(request))
+        answer = await self._persistent.exchange(
+            person, request_id, envelope.encode_request(request)
+        )
         return self._result(answer, token)
 
     async def _one_shot(

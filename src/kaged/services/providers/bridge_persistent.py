@@ -1,76 +1,142 @@
-"""`PersistentBridge`: one process for many requests, an envelope per line, matched by id."""
+"""`PersistentBridge`: processes that live for many requests, an envelope per line, matched by id.
+
+No process serves two people at the same time: whoever is kept waiting by a call that hangs, or
+loses an answer because the process died, is the person who made that call.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Final
 
 import structlog
 
 from kaged.cage import CageProcess
-from kaged.services.errors import CapabilityInvalidOutput, OutcomeLost
-from kaged.services.providers.bridge_process import STDERR_LIMIT_BYTES, BridgeRunner, Collector
+from kaged.services.errors import (
+    CapabilityBackendUnavailable,
+    CapabilityInvalidOutput,
+    OutcomeLost,
+)
+from kaged.services.providers.bridge_process import (
+    STANDBY_IDLE_S,
+    STDERR_LIMIT_BYTES,
+    BridgeRunner,
+    Collector,
+)
 from kaged.wire.envelope import BridgeAnswer, EnvelopeViolation, parse_answer
 
 PENDING_LIMIT: Final = 64
-ABANDONED_LIMIT: Final = 256
-SILENT_LIMIT: Final = 3  # so many requests without any answer, and it is started anew
+"""How many requests of one person are open at a time; further ones wait."""
 
 _log = structlog.get_logger("kaged.services")
 
 
-class _Lines(asyncio.Protocol):
-    """Splits what a bridge writes into lines of a limited length."""
-
-    def __init__(self, owner: PersistentBridge, process: CageProcess, limit: int) -> None:
-        self._owner = owner
-        self._process = process
-        self._limit = limit
-        self._buffer = bytearray()
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while (end := self._buffer.find(b"\n")) >= 0:
-            line = bytes(self._buffer[:end])
-            del self._buffer[: end + 1]
-            if line.strip():
-                self._owner.line(self._process, line)
-        if len(self._buffer) > self._limit:
-            self._buffer.clear()
-            self._owner.broke(self._process, "an answer is too long")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._owner.lost(self._process)
-
-
 class PersistentBridge:
-    """Keeps a bridge running while it behaves; starts it anew after a crash.
+    """A bounded number of processes of one bridge, each for one person at a time.
 
-    A bridge that answers twice, or answers what nobody asked, is ended: after that nothing it says
-    can be matched with certainty.
+    The calls of a person go to the process that serves them already, otherwise to one that serves
+    nobody, otherwise to a new one. When there are `most`, a call waits for one that is free.
+    """
+
+    def __init__(
+        self, runner: BridgeRunner, limit_bytes: int, most: int, idle_s: float = STANDBY_IDLE_S
+    ) -> None:
+        self._runner = runner
+        self._limit = limit_bytes
+        self._most = most
+        self._idle_s = idle_s
+        self._processes: list[_LiveProcess] = []
+        self._changed = asyncio.Condition()
+
+    async def exchange(self, person: str, request_id: str, request: bytes) -> BridgeAnswer:
+        """Send one request for a person and wait for the answer with its id.
+
+        Waiting for a free process counts against the caller's time.
+
+        Raises:
+            OutcomeLost: the bridge ended before it answered.
+            CapabilityInvalidOutput: it broke the protocol.
+            CapabilityBackendUnavailable: it cannot be started.
+        """
+        process = await self._take(person)
+        try:
+            return await process.ask(request_id, request)
+        finally:
+            await self._give_back(process)
+
+    async def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.end()
+
+    # ---- own
+
+    async def _take(self, person: str) -> _LiveProcess:
+        async with self._changed:
+            while (found := self._for(person)) is None:
+                await self._changed.wait()
+            found.person = person
+            found.calls += 1
+            return found
+
+    def _for(self, person: str) -> _LiveProcess | None:
+        # One that died while nobody used it holds no place.
+        self._processes = [one for one in self._processes if one.calls or not one.ended]
+        usable = [one for one in self._processes if not one.ended]
+        for one in usable:
+            if one.calls and one.person == person:
+                return one
+        for one in usable:
+            if not one.calls:
+                return one
+        if len(self._processes) >= self._most:
+            return None
+        made = _LiveProcess(self._runner, self._limit)
+        self._processes.append(made)
+        return made
+
+    async def _give_back(self, process: _LiveProcess) -> None:
+        process.calls -= 1  # before the lock: a caller that is cancelled here has gone all the same
+        if process.calls == 0:
+            if process.ended:
+                process.end()
+            elif any(one is not process and not one.calls for one in self._processes):
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._idle_s, self._discard, process, process.served)
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _discard(self, process: _LiveProcess, served: int) -> None:
+        """End a process that nobody has used meanwhile."""
+        if not process.calls and process.served == served:
+            process.end()
+
+
+class _LiveProcess:
+    """One process of a bridge and its open requests, all of one person.
+
+    A process that answers twice, or answers what nobody asked, is ended: after that nothing it
+    says can be matched with certainty. One whose caller gave up is given no further calls: what
+    keeps it from answering is not known.
     """
 
     def __init__(self, runner: BridgeRunner, limit_bytes: int) -> None:
+        self.person = ""
+        self.calls = 0
+        self.served = 0
+        self.ended = False
         self._runner = runner
         self._limit = limit_bytes
         self._process: CageProcess | None = None
         self._writer: asyncio.WriteTransport | None = None
         self._errors: Collector | None = None
         self._pending: dict[str, asyncio.Future[BridgeAnswer]] = {}
-        # Their callers have gone; a late answer is no offence.
-        self._abandoned: OrderedDict[str, None] = OrderedDict()
-        self._silent = 0
+        self._abandoned: set[str] = set()
         self._starting = asyncio.Lock()
         self._slots = asyncio.Semaphore(PENDING_LIMIT)
 
-    async def exchange(self, request_id: str, request: bytes) -> BridgeAnswer:
-        """Send one request and wait for the answer with its id.
-
-        Raises:
-            OutcomeLost: the bridge ended before it answered.
-            CapabilityInvalidOutput: it broke the protocol.
-        """
+    async def ask(self, request_id: str, request: bytes) -> BridgeAnswer:
+        """Send a request and wait for its answer; raises what `PersistentBridge.exchange` does."""
         async with self._slots:
             await self._ready()
             assert self._writer is not None
@@ -80,88 +146,92 @@ class PersistentBridge:
             try:
                 return await future
             except asyncio.CancelledError:
-                self._abandon(request_id)
+                self._abandoned.add(request_id)
+                self.ended = True
                 raise
             finally:
+                self.served += 1
                 self._pending.pop(request_id, None)
 
-    async def close(self) -> None:
-        """End the process."""
-        self._drop()
+    def end(self) -> None:
+        """End the process; whoever still waits for it has lost the outcome. Safe to call twice."""
+        self._fail(OutcomeLost("the bridge ended before it answered"))
 
     # ---- called by the pipe
 
-    def line(self, process: CageProcess, line: bytes) -> None:
+    def line(self, line: bytes) -> None:
         """Take one line that the bridge wrote; one that was ended says nothing any more."""
-        if process is not self._process:
+        if self._process is None:
             return
         try:
             answer = parse_answer(line, None)
         except EnvelopeViolation:
-            self.broke(process, "a line is no envelope")
+            self.broke("a line is no envelope")
             return
         future = self._pending.pop(answer.id, None)
-        if future is None or future.done():
-            if answer.id in self._abandoned:
-                del self._abandoned[answer.id]
-                return
-            self.broke(process, "an answer to no open request")
-            return
-        self._silent = 0
-        future.set_result(answer)
+        if future is not None and not future.done():
+            future.set_result(answer)
+        elif answer.id in self._abandoned:
+            self._abandoned.discard(answer.id)  # its caller has gone: a late answer is no offence
+        else:
+            self.broke("an answer to no open request")
 
-    def broke(self, process: CageProcess, why: str) -> None:
+    def broke(self, why: str) -> None:
         """End a bridge that broke the protocol; nobody gets anything of what it said."""
-        if process is not self._process:
-            return
         _log.warning("bridge.protocol_violated", why=why)
         self._fail(CapabilityInvalidOutput("the bridge broke the protocol"))
-        self._drop()
-
-    def lost(self, process: CageProcess) -> None:
-        """Fail every waiting call: the bridge is gone."""
-        if process is not self._process:
-            return
-        self._fail(OutcomeLost("the bridge ended before it answered"))
-        self._drop()
 
     # ---- own
 
     async def _ready(self) -> None:
         async with self._starting:
-            if self._process is not None and self._process.running and self._writer is not None:
+            if self._writer is not None:
                 return
-            self._drop()
-            process = await self._runner.spawn()
-            self._process = process
-            self._abandoned.clear()
+            if self.ended:
+                raise CapabilityBackendUnavailable("the bridge has just ended")
+            try:
+                process = self._process = await self._runner.spawn()
+            except BaseException:
+                self.ended = True
+                raise
             errors = self._errors = Collector(STDERR_LIMIT_BYTES)
-            await process.connect_stdout(lambda: _Lines(self, process, self._limit))
+            await process.connect_stdout(lambda: _Lines(self, self._limit))
             await process.connect_stderr(lambda: errors)
             self._writer, _ = await process.connect_stdin(asyncio.BaseProtocol)
 
-    def _abandon(self, request_id: str) -> None:
-        self._abandoned[request_id] = None
-        while len(self._abandoned) > ABANDONED_LIMIT:
-            self._abandoned.popitem(last=False)
-        self._silent += 1
-        if self._silent >= SILENT_LIMIT and self._process is not None:
-            self.lost(self._process)
-
     def _fail(self, error: CapabilityInvalidOutput | OutcomeLost) -> None:
+        self.ended = True
         waiting, self._pending = self._pending, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(error)
-
-    def _drop(self) -> None:
         process, self._process = self._process, None
-        writer, self._writer = self._writer, None
-        errors, self._errors = self._errors, None
-        self._silent = 0
-        if writer is not None:
-            writer.close()
-        if errors is not None:
-            errors.close()
+        if self._writer is not None:
+            self._writer.close()
+        if self._errors is not None:
+            self._errors.close()
         if process is not None:
             process.close()
+
+
+class _Lines(asyncio.Protocol):
+    """Splits what a bridge writes into lines of a limited length."""
+
+    def __init__(self, owner: _LiveProcess, limit: int) -> None:
+        self._owner = owner
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\n")) >= 0:
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            if line.strip():
+                self._owner.line(line)
+        if len(self._buffer) > self._limit:
+            self._buffer.clear()
+            self._owner.broke("an answer is too long")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._owner.end()

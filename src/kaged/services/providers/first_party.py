@@ -46,6 +46,13 @@ class _Linked(_Strict):
     ca_file: ShortText | None = None
 
 
+class _BridgePage(_Strict):
+    """Where the page is that asks for the fields of a bridge's flows."""
+
+    link_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    link_url: ShortText | None = None
+
+
 class _Mail(_Linked):
     imap: ShortText
     smtp: ShortText | None = None
@@ -189,7 +196,11 @@ class FirstPartyProviders:
             return None
         return require_ca_file(self._config_dir / Path(said.ca_file).expanduser())
 
-    def _page(self, said: _Linked) -> LinkPage:
+    def bridge_page(self, planned: Provider) -> LinkPage:
+        """Return the page for the fields of a bridge's flows. Raises CapabilityInvalidInput."""
+        return self._page(_read(_BridgePage, planned))
+
+    def _page(self, said: _Linked | _BridgePage) -> LinkPage:
         page = LinkPage(self._clock, port=said.link_port, public_url=said.link_url)
         self._closing.push_async_callback(page.close)
         return page

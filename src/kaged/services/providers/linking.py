@@ -16,7 +16,7 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     auth_required,
 )
-from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.linkpage import LinkForm, LinkPage
 from kaged.services.providers.oauth import OAuthClient
 
 PASSWORD_KIND: Final = "password"  # noqa: S105 - the kind of a credential, not one
@@ -41,19 +41,19 @@ class LinkedProvider(ABC):
     ) -> None:
         self.namespace = namespace
         self._page = page
-        self._page_title = page_title
+        self._form = LinkForm(page_title, _FIELDS)
         self._oauth = oauth
 
     async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account: at the authorization server, or with a page of our own."""
         if self._oauth is not None:
             return await self._oauth.begin()
-        url, ticket, ends_ms = await self._page.offer(self._page_title, self._try_password)
+        url, ticket, ends_ms = await self._page.offer(self._form, self._try_typed)
         return contract.CapabilityAuthBeginResult(
             auth_url=url,
             expires_at_ms=ends_ms,
             flow_state={"ticket": ticket},
-            fields=_FIELDS,
+            fields=self._form.fields,
         )
 
     async def auth_complete(
@@ -77,10 +77,7 @@ class LinkedProvider(ABC):
         self, call: contract.AuthSubmitCall
     ) -> contract.CapabilityAuthCompleteResult:
         """Try what a person typed in elsewhere than on the page, which closes if it works."""
-        address, user, password = (call.values[one.name].strip() for one in _FIELDS)
-        if not password:
-            raise CapabilityInvalidInput("The password is missing.")
-        credential = await self._try_password(address, user, call.values[_FIELDS[-1].name])
+        credential = await self._try_typed(call.values)
         ticket = call.flow_state.get("ticket")
         if isinstance(ticket, str):
             self._page.end(ticket)
@@ -101,7 +98,7 @@ class LinkedProvider(ABC):
         if self._oauth is not None or not isinstance(ticket, str):
             return True  # the page is the authorization server's
         return await self._page.reopen(
-            ticket, call.auth_url, call.expires_at_ms, self._page_title, self._try_password
+            ticket, call.auth_url, call.expires_at_ms, self._form, self._try_typed
         )
 
     def auth_cancel(self, call: contract.AuthResumeCall) -> None:
@@ -152,7 +149,11 @@ class LinkedProvider(ABC):
             raise auth_required("the account is no longer linked; link it again")
         return held
 
-    async def _try_password(self, address: str, user: str, password: str) -> JsonObject:
+    async def _try_typed(self, values: dict[str, str]) -> JsonObject:
+        address, user = values["email"].strip(), values["username"].strip()
+        password = values["password"]
+        if not password.strip():
+            raise CapabilityInvalidInput("The password is missing.")
         user = user or address
         if not user:
             raise CapabilityInvalidInput("Your address or user name is missing.")

@@ -1,9 +1,10 @@
 """`LinkPage`: where a person types the password of an account, instead of into a chat.
 
-A page on loopback. `offer` gives it a one-time address; whoever opens that address can enter a
-user name and a password, which are tried at once at the real service. If they work, the page shows
-a short-lived code, and only that code goes through the chat. `take` trades the code in, once. The
-pages that were open when the daemon ended are opened again by the next one, where they were.
+A page on loopback. `offer` gives it a one-time address; whoever opens that address can fill in its
+fields, a password or a token among them, which are tried at once at the real service. If they work,
+the page shows a short-lived code, and only that code goes through the chat. `take` trades the code
+in, once. The pages that were open when the daemon ended are opened again by the next one, where
+they were.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import structlog
 
 from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.services.contract import AuthField
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
 
 OFFER_LIFE_S: Final = 600
@@ -53,16 +55,24 @@ _STYLE: Final = (
     ".no{color:#a00}"
 )
 
-Try = Callable[[str, str, str], Awaitable[JsonObject]]
-"""Tries an address, a user name and a password at the service; gives the credential to keep.
+Try = Callable[[dict[str, str]], Awaitable[JsonObject]]
+"""Tries what was typed into the fields at the service; gives the credential to keep.
 
 Raises CapabilityError with a text for the person when they do not work.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class LinkForm:
+    """What a page asks for. Secret fields must be filled in, others may stay empty."""
+
+    title: str
+    fields: tuple[AuthField, ...]
+
+
 @dataclass(slots=True)
 class _Offer:
-    title: str
+    form: LinkForm
     try_: Try
     ends_s: float
     attempts: int = 0
@@ -92,7 +102,7 @@ class LinkPage:
         # Pages that ended before their time, and when they would have: no restart opens them.
         self._ended: dict[str, float] = {}
 
-    async def offer(self, title: str, try_: Try) -> tuple[str, str, int]:
+    async def offer(self, form: LinkForm, try_: Try) -> tuple[str, str, int]:
         """Open a page for one account; returns its address, the ticket in it, and when it ends.
 
         Raises:
@@ -105,7 +115,7 @@ class LinkPage:
                 "too many accounts are being linked right now", retry_after_seconds=60
             )
         ticket = secrets.token_urlsafe(_TICKET_BYTES)
-        self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
+        self._offers[ticket] = _Offer(form, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
         return (
             self._address(ticket),
             ticket,
@@ -113,7 +123,7 @@ class LinkPage:
         )
 
     async def reopen(
-        self, ticket: str, address: str, ends_at_ms: int, title: str, try_: Try
+        self, ticket: str, address: str, ends_at_ms: int, form: LinkForm, try_: Try
     ) -> bool:
         """Open a page again that an earlier daemon offered at `address`.
 
@@ -132,7 +142,7 @@ class LinkPage:
             elsewhere = address != self._address(ticket)
             if elsewhere or len(self._offers) >= OFFERS_LIMIT:
                 return False
-            self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + left_s)
+            self._offers[ticket] = _Offer(form, try_, self._clock.monotonic_s() + left_s)
         return True
 
     def end(self, ticket: str) -> None:
@@ -233,21 +243,19 @@ class LinkPage:
         return await self._try(ticket, offer, {name: values[-1] for name, values in fields.items()})
 
     async def _try(self, ticket: str, offer: _Offer, given: dict[str, str]) -> tuple[str, str]:
-        address, user, password = (
-            given.get(name, "") for name in ("email", "username", "password")
-        )
+        fields = offer.form.fields
+        typed = {one.name: given.get(one.name, "") for one in fields}
         if offer.code_hash is not None or offer.busy:
             return "409 Conflict", _page("Already linked", "<p>Ask for a new link.</p>")
-        wrong = not password or any(
-            len(one) > _FIELD_LIMIT_CHARS or not one.isprintable()
-            for one in (address, user, password)
+        wrong = any(one.secret and not typed[one.name].strip() for one in fields) or any(
+            len(one) > _FIELD_LIMIT_CHARS or not one.isprintable() for one in typed.values()
         )
         if wrong:
             return "400 Bad Request", _form(offer, "Fill in the form, without line breaks.")
         offer.attempts += 1
         offer.busy = True
         try:
-            credential = await offer.try_(address.strip(), user.strip(), password)
+            credential = await offer.try_(typed)
         except CapabilityError as error:
             if offer.attempts >= ATTEMPTS_LIMIT:
                 self.end(ticket)
@@ -267,15 +275,19 @@ class LinkPage:
 def _form(offer: _Offer, problem: str = "") -> str:
     said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
     return _page(
-        html.escape(offer.title),
+        html.escape(offer.form.title),
         "<p>What you type here goes to this machine's daemon, which keeps it encrypted. "
         f"Your assistant never sees it.</p>{said}"
         '<form method="post" autocomplete="off">'
-        '<label>Address <input name="email" type="text" autocomplete="email"></label>'
-        '<label>User name, if it is another <input name="username" type="text"></label>'
-        '<label>Password <input name="password" type="password" required></label>'
+        f"{''.join(map(_input, offer.form.fields))}"
         "<button>Link this account</button></form>",
     )
+
+
+def _input(one: AuthField) -> str:
+    kind = 'type="password" required' if one.secret else 'type="text"'
+    name = html.escape(one.name, quote=True)
+    return f'<label>{html.escape(one.label)} <input name="{name}" {kind}></label>'
 
 
 def _page(title: str, body: str) -> str:
