@@ -151,6 +151,12 @@ class Script:
         worker = self._worker
         return frozenset() if worker is None else worker.granted & worker.requested
 
+    @property
+    def refused(self) -> LuaPowers:
+        """What it asked for and was not granted."""
+        worker = self._worker
+        return frozenset() if worker is None else worker.requested - worker.granted
+
     async def start(self) -> None:
         """Start a worker and load the script in it. Never raises: `state` and `error` tell."""
         self.state, self.error = ScriptState.STARTING, ""

@@ -164,6 +164,7 @@ def test_a_message_of_more_values_than_allowed_ends_the_plugin_and_delays_nobody
     assert row["violation_type"] == "protocol.oversize_message"
     assert "50000 values" in str(row["detail"])
     assert watch.worst_s < WORST_S
+    guest.await_rows("plugin.spawned", 2)
     guest.await_state("running")
     assert guest.call("a.b", kind="notification", shape="text") is True
 
