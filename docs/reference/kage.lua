@@ -218,7 +218,7 @@ function kage.env(name) end
 ---@return any
 function kage.store.get(key) end
 
----Keeps a value, also beyond a restart.
+---Keeps a value, also beyond a restart; written when the handler ends.
 ---@param key string
 ---@param value any
 function kage.store.set(key, value) end

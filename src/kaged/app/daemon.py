@@ -35,6 +35,8 @@ from kaged.serve.http.errors import error_body
 _log = structlog.get_logger("kaged.daemon")
 
 
+NUMBER_DIGITS = 640
+"""How long a number in decimal may be: to read one takes time that grows with the square of it."""
 SWITCH_S = 0.001
 """How long one thread may keep the interpreter from the event loop; Python's own figure is 5 ms.
 
@@ -83,6 +85,7 @@ def harden() -> None:
     """Make this process a good daemon: private files, no core dumps, no folder."""
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_S)
+    sys.set_int_max_str_digits(NUMBER_DIGITS)
     unmute_for_children()
     raise_open_files()
     # A core file would hold tokens and keys.

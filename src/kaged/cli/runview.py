@@ -98,6 +98,9 @@ class RunView:
 
     # -- one method per event; what has none is not shown --------------------------------------
 
+    def _on_lua_notice(self, data: dict[str, Any]) -> None:
+        self.note(f"[{data.get('script')}] {one_line(data.get('message'))}")
+
     def _on_turn_started(self, data: dict[str, Any]) -> None:
         if data.get("agent") == self._agent:
             self.text = ""

@@ -35,10 +35,12 @@ class SessionStream:
         session_id: str,
         clock: Clock | None = None,
         remote: RemoteDaemon | None = None,
+        also: str = "",
     ) -> None:
+        """`also` is one more topic, such as `lua:<project>`."""
+        self._topics = f"session:{session_id}{',' if also else ''}{also}"
         self._socket = socket
         self._remote = remote
-        self._session_id = session_id
         self._clock = clock or SystemClock()
         self._stream: ClientConnection | None = None
         self._epoch = ""
@@ -85,7 +87,7 @@ class SessionStream:
 
     def _connect(self) -> None:
         resume = "" if self._seq is None else f"&after={self._seq}&epoch={self._epoch}"
-        path = f"/api/v1/events?topics=session:{self._session_id}{resume}"
+        path = f"/api/v1/events?topics={self._topics}{resume}"
         self._stream = self._opened(path)
         hello = json.loads(self._stream.recv(timeout=OPEN_TIMEOUT_S))
         self._epoch = str(hello["epoch"])

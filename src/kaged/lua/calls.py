@@ -109,13 +109,8 @@ class HostCalls:
             "kage.ui.confirm": (None, self._confirm),
             "kage.ui.input": (None, lambda w, p: self._words(w, "input", p)),
             "kage.ui.editor": (None, lambda w, p: self._words(w, "editor", p)),
-            "kage.store.get": (None, lambda w, p: store_of(w.stem).get(_key("get", p))),
-            "kage.store.set": (
-                None,
-                lambda w, p: store_of(w.stem).set(_key("set", p), p.get("value")),
-            ),
-            "kage.store.delete": (None, lambda w, p: store_of(w.stem).delete(_key("delete", p))),
-            "kage.store.keys": (None, lambda worker, _: store_of(worker.stem).keys()),
+            "kage.store.load": (None, lambda w, p: store_of(w.stem).load(_start(p))),
+            "kage.store.change": (None, self._store_change),
             "kage.sleep_ms": (None, self._sleep),
             "kage.config": (None, self._config),
             "kage.context_usage": (None, lambda _worker, _params: None),
@@ -292,6 +287,14 @@ class HostCalls:
             raise ScriptCallRefused("kage.sleep_ms: takes 0 to 500")
         await asyncio.sleep(ms / 1000)
 
+    async def _store_change(self, worker: WorkerConnection, params: JsonObject) -> None:
+        new, gone = params.get("new"), params.get("gone")
+        await self._parts.store_of(worker.stem).change(
+            new if isinstance(new, dict) else {},
+            gone if isinstance(gone, list) else [],
+            more=params.get("more") is True,
+        )
+
     async def _config(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
         found = await self._parts.describe()
         active = active_powers(worker.granted, worker.requested, self._parts.shipped)
@@ -310,5 +313,6 @@ def _text(who: str, params: JsonObject, name: str) -> str:
     return value
 
 
-def _key(verb: str, params: JsonObject) -> str:
-    return _text(f"kage.store.{verb}", params, "key")
+def _start(params: JsonObject) -> int:
+    value = params.get("from")
+    return value if isinstance(value, int) and value >= 0 else 0

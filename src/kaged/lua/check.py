@@ -16,10 +16,8 @@ from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.values import shown, shown_value
 
 HARMLESS: Final[Mapping[str, JsonValue]] = {
-    "kage.store.get": None,
-    "kage.store.set": None,
-    "kage.store.delete": None,
-    "kage.store.keys": [],
+    "kage.store.load": {"values": {}, "more": False},
+    "kage.store.change": None,
     "kage.session.list": [],
     "kage.config": {},
     "kage.sleep_ms": None,

@@ -16,7 +16,8 @@ local collect = collectgarbage
 local byte, char, find, format, gsub, match, sub, rep =
   string.byte, string.char, string.find, string.format, string.gsub, string.match, string.sub, string.rep
 local lower = string.lower
-local concat, pack, unpack, remove = table.concat, table.pack, table.unpack, table.remove
+local concat, pack, unpack, remove, sort =
+  table.concat, table.pack, table.unpack, table.remove, table.sort
 local math_type, huge = math.type, math.huge
 local utf8_len, utf8_char = utf8.len, utf8.char
 local sethook = debug.sethook
@@ -26,6 +27,7 @@ local co_create, co_resume, co_status, co_close, co_running, co_yield, co_isyiel
 
 local MAX_DEPTH = 64
 local MAX_LINE = 4 * 1024 * 1024 - 4096
+local MAX_WEIGHT = 45000
 local RAW = "\0b64"          -- how bytes that are no UTF-8 travel: { "\0b64": "..." }
 local CHECK = 10000          -- instructions between two looks at the budget
 local BUDGET_SPENT = "script exceeded its CPU budget (runaway loop?)"
@@ -40,11 +42,14 @@ local function escape(c)
   return ESCAPES[c] or format("\\u%04x", byte(c))
 end
 
+local weight = 0        -- how many values the host will count in what is being written
+
 local function put_string(out, s)
   if utf8_len(s) then
     local text = gsub(s, '[%c"\\]', escape)
     if #text < 16384 or #text * 3 < #s * 4 then
       out[#out + 1] = '"' .. text .. '"'
+      weight = weight + (#text - #s) // 16
       return
     end
   end
@@ -62,6 +67,7 @@ local function put_number(out, n)
     if tonumber(short) == n then text = short end
     if not find(text, "[.eEn]") then text = text .. ".0" end
     out[#out + 1] = text
+    weight = weight + 1
   end
 end
 
@@ -69,6 +75,7 @@ local put
 
 local function put_table(out, t, depth)
   if depth > MAX_DEPTH then error("a value is nested too deeply", 0) end
+  weight = weight + 1
   local n = rawlen(t)
   local dense = n > 0
   for i = 1, n do
@@ -105,6 +112,7 @@ end
 
 function put(out, v, depth)
   local kind = type(v)
+  weight = weight + 1
   if kind == "string" then
     put_string(out, v)
   elseif kind == "number" then
@@ -123,6 +131,14 @@ local function encode(v)
   put(out, v, 1)
   local text = concat(out)
   if #text > MAX_LINE then error("a value is too large", 0) end
+  return text
+end
+
+-- The host takes messages of so many values only, and ends a worker that sends more.
+local function encode_message(v)
+  weight = 0
+  local text = encode(v)
+  if weight > MAX_WEIGHT then error("a value is too large", 0) end
   return text
 end
 
@@ -332,13 +348,16 @@ local last_id = 0
 local waiting = {}      -- lines of the host that came while a call of ours was open
 
 local function say(method, params)
-  send('{"jsonrpc":"2.0","method":"' .. method .. '","params":' .. encode(params) .. "}")
+  send('{"jsonrpc":"2.0","method":"' .. method .. '","params":' .. encode_message(params) .. "}")
 end
 
+local write_kept        -- below, where what a script keeps is
+
 local function call(method, params)
+  if sub(method, 1, 11) ~= "kage.store." then write_kept() end
   last_id = last_id + 1
   local id = last_id
-  send(format('{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}', id, method, encode(params)))
+  send(format('{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}', id, method, encode_message(params)))
   while true do
     local line = receive()
     local message = decode(line)
@@ -773,18 +792,81 @@ function kage.json.decode(text)
   if not ok then misuse("kage.json.decode", tostring(value)) end
   return value
 end
+
+-- What is kept lies here as JSON text, by name, from its first use on: only this worker changes it.
+-- What changed is sent when a handler ends, and ahead of every call that reaches outside.
+local kept, kept_bytes, kept_changed
+
+local function kept_values()
+  if kept ~= nil then return kept end
+  local found, bytes, start, page = {}, 0, 0, nil
+  repeat
+    page = call("kage.store.load", { from = start })
+    for name, text in next, page.values do
+      found[name] = text
+      bytes = bytes + #name + #text
+      start = start + 1
+    end
+  until not page.more
+  kept, kept_bytes, kept_changed = found, bytes, {}
+  return kept
+end
+
+local function keep(where, name, text)
+  need_text(where, "key", name)
+  if #name > settings.store_name_bytes or not utf8_len(name) then
+    misuse(where, format("key must be UTF-8 of at most %d bytes", settings.store_name_bytes))
+  end
+  local values = kept_values()
+  local before = values[name]
+  if text == before then return end
+  local bytes = kept_bytes + (text and #name + #text or 0) - (before and #name + #before or 0)
+  if text and bytes > settings.store_bytes then
+    misuse(where, format("a script keeps at most %d bytes", settings.store_bytes))
+  end
+  values[name], kept_bytes, kept_changed[name] = text, bytes, true
+end
+
+local function send_kept(new, gone, more)
+  local ok, problem = pcall(call, "kage.store.change", { new = new, gone = listed(gone), more = more })
+  if not ok then
+    kept, kept_changed = nil, nil   -- the host's file counts again
+    error(problem, 0)
+  end
+end
+
+function write_kept()
+  if kept_changed == nil or next(kept_changed) == nil then return end
+  local changed, new, gone, count, bytes = kept_changed, {}, {}, 0, 0
+  kept_changed = {}
+  for name in next, changed do
+    local text = kept[name]
+    local size = #name + (text and #text or 0)
+    if count >= 1000 or (count > 0 and bytes + size > 65536) then
+      send_kept(new, gone, true)
+      new, gone, count, bytes = {}, {}, 0, 0
+    end
+    if text then new[name] = text else gone[#gone + 1] = name end
+    count, bytes = count + 1, bytes + size
+  end
+  send_kept(new, gone, false)
+end
+
 function kage.store.get(key)
-  return call("kage.store.get", { key = need_text("kage.store.get", "key", key) })
+  local text = kept_values()[need_text("kage.store.get", "key", key)]
+  return text and decode(text)
 end
 function kage.store.set(key, value)
-  need_text("kage.store.set", "key", key)
   if value == nil then value = false end
-  call("kage.store.set", { key = key, value = value })
+  keep("kage.store.set", key, encode(value))
 end
-function kage.store.delete(key)
-  call("kage.store.delete", { key = need_text("kage.store.delete", "key", key) })
+function kage.store.delete(key) keep("kage.store.delete", key, nil) end
+function kage.store.keys()
+  local names = {}
+  for name in next, kept_values() do names[#names + 1] = name end
+  sort(names)
+  return listed(names)
 end
-function kage.store.keys() return call("kage.store.keys", {}) end
 
 ---------------------------------------------------------------------------------------------------
 -- The sandbox: what a script's environment holds.
@@ -1145,8 +1227,12 @@ local function answer(message)
     return
   end
   local result = work(message.params or {})
+  if work ~= entry.ping then
+    local written, problem = pcall(write_kept)
+    if not written then say("kage.notify", { level = "error", message = "kage.store: " .. words_of(problem) }) end
+  end
   result.registrations = registrations()
-  local ok, text = pcall(encode, result)
+  local ok, text = pcall(encode_message, result)
   if not ok then
     text = encode({ ok = false, error = tostring(text), text = "the answer " .. tostring(text), is_error = true, errors = listed({}) })
   end

@@ -411,6 +411,7 @@ def _described(script: Script) -> JsonObject:
         "pid": script.pid,
         "granted": [*print_powers(script.granted)],
         "active": [*print_powers(script.active)],
+        "refused": [*print_powers(script.refused)],
         "events": [*sorted(registered.events)],
         "commands": [shown_object(one) for one in registered.commands],
         "restarts": script.restarts,

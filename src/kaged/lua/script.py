@@ -17,6 +17,7 @@ from kaged.kernel.lua_powers import LuaPowers
 from kaged.lua.errors import ScriptDown
 from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
 from kaged.lua.folder import ScriptFile
+from kaged.lua.keeping import MAX_NAME_BYTES, MAX_STORE_BYTES
 from kaged.lua.launch import worker_request
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.values import from_wire, shown, to_wire
@@ -150,6 +151,12 @@ class Script:
         worker = self._worker
         return frozenset() if worker is None else worker.granted & worker.requested
 
+    @property
+    def refused(self) -> LuaPowers:
+        """What it asked for and was not granted."""
+        worker = self._worker
+        return frozenset() if worker is None else worker.requested - worker.granted
+
     async def start(self) -> None:
         """Start a worker and load the script in it. Never raises: `state` and `error` tell."""
         self.state, self.error = ScriptState.STARTING, ""
@@ -219,6 +226,8 @@ class Script:
             "builtin": dict.fromkeys(sorted(self._parts.builtin), True),
             "api_version": API_VERSION,
             "host_version": self._parts.host_version,
+            "store_bytes": MAX_STORE_BYTES,
+            "store_name_bytes": MAX_NAME_BYTES,
         }
 
     async def _exchange(

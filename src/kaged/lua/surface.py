@@ -61,7 +61,7 @@ SURFACE: Final = (
     _f("exec", "spec: kage.Program", "kage.Outcome", "Runs a program without a shell, in a cage of its own on the workdir.", LuaPower.EXEC),
     _f("env", "name: string", "string|nil", "Reads a variable of the daemon's environment.", LuaPower.ENV),
     _f("store.get", "key: string", "any", "Gives what was kept, private to this script and project."),
-    _f("store.set", "key: string; value: any", "", "Keeps a value, also beyond a restart."),
+    _f("store.set", "key: string; value: any", "", "Keeps a value, also beyond a restart; written when the handler ends."),
     _f("store.delete", "key: string", "", "Forgets it."),
     _f("store.keys", "", "string[]", "Gives the names of what is kept."),
     _f("json.encode", "value: any", "string", "Writes JSON."),

@@ -21,7 +21,7 @@ from kaged.peer.throttle import Throttle
 from kaged.wire.correlator import Admission, Correlator, Inbound, OpenRequest
 from kaged.wire.errors import ErrorCode, RpcError, number_of_error
 from kaged.wire.fastjson import decode_message, encode_call, encode_message
-from kaged.wire.framing import Framer, FramingError, Unsendable
+from kaged.wire.framing import Framer, FramingError, OversizeMessage, Unsendable
 from kaged.wire.lines import LineFramer
 from kaged.wire.messages import (
     Batch,
@@ -33,6 +33,7 @@ from kaged.wire.messages import (
     failure,
     rejection,
 )
+from kaged.wire.value_count import BYTES_PER_VALUE, ValueCounter, holds_more_values
 
 # The share of unasked messages is counted in turns as short as this: what a peer may have handled
 # in one go is what everybody else on the event loop has to wait for.
@@ -67,6 +68,8 @@ class Connection(asyncio.Protocol):
         self._throttle = Throttle(share, self._clock, TURN_S)
         self._backlog: deque[bytes] = deque()  # never more than one read of the pipe
         self._resting = False
+        self._long_bytes = self._limits.values * BYTES_PER_VALUE  # below it no count is needed
+        self._counted: bytes | None = None  # a long message whose values are being counted
         self._tasks = Tasks(f"peer {name}", self._task_failed)
         self._reader: asyncio.ReadTransport | None = None
         self._outbox: Outbox | None = None
@@ -220,16 +223,53 @@ class Connection(asyncio.Protocol):
 
     def _work_off(self, lines: Iterator[bytes]) -> None:
         for line in lines:
-            if line:
+            if len(line) > self._long_bytes:
+                self._rest()
+                self._counted = line
+                self._tasks.start(self._receive_long(line), "count values")
+            elif line:
                 self._receive(line)
-                if self._resting:
-                    self._backlog = deque(lines)
-                    return
+            if self._resting:
+                self._backlog = deque(lines)
+                return
+
+    async def _receive_long(self, line: bytes) -> None:
+        """Count the values of a long message in turns of the loop; only then is it decoded."""
+        counter = ValueCounter(line, self._limits.values)
+        more = True
+        while more:
+            if self._counted is not line or self._ended:
+                return  # `_catch_up` took it, as nothing more can come
+            more = counter.step()
+            if more:
+                await asyncio.sleep(0)
+        self._counted = None
+        self._resting = False
+        if counter.is_over:
+            self._break_off(self._too_many_values())
+            return
+        self._receive(line)
+        if not self._resting:
+            self._resume()
+
+    def _too_many_values(self) -> OversizeMessage:
+        limit = self._limits.values
+        return OversizeMessage(
+            f"one message holds more than {limit} values",
+            fix="send less in one message, or large data as one text",
+            limit_values=limit,
+        )
 
     def _catch_up(self) -> None:
         """Take what is left of the last read at once: nothing more will come."""
         backlog, self._backlog = self._backlog, deque()
+        if self._counted is not None:
+            backlog.appendleft(self._counted)
+            self._counted = None
         for line in backlog:
+            if holds_more_values(line, self._limits.values):
+                self._break_off(self._too_many_values())
+                return
             if line:
                 self._receive(line)
 
@@ -293,9 +333,13 @@ class Connection(asyncio.Protocol):
     def _slow_down(self) -> None:
         pause_s = self._throttle.took_one()
         if pause_s > 0 and self._reader is not None and not self._ended and not self._resting:
-            self._resting = True
-            self._reader.pause_reading()
+            self._rest()
             self._loop.call_later(pause_s, self._resume)
+
+    def _rest(self) -> None:
+        self._resting = True
+        if self._reader is not None and not self._ended:
+            self._reader.pause_reading()
 
     def _resume(self) -> None:
         self._resting = False

@@ -8,6 +8,7 @@ from kaged.base import JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.correlator import Ignored
 from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.wire.value_count import MESSAGE_VALUES
 
 # Output we hold for a peer that is slow to read; four of the longest lines.
 WRITE_BUFFER_LIMIT_BYTES = 16 * 1024 * 1024
@@ -61,3 +62,4 @@ class ConnectionLimits:
     open_requests: int = 64
     unasked_per_s: int = 5000
     write_buffer_bytes: int = WRITE_BUFFER_LIMIT_BYTES
+    values: int = MESSAGE_VALUES

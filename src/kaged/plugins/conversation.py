@@ -89,6 +89,11 @@ class PluginConversation:
         """Why the host ended it (health, hang, protocol), None when it ended by itself."""
         return self._machine.end_reason
 
+    @property
+    def last_stderr(self) -> list[str]:
+        """Return the last lines of its standard error; none when no process was started."""
+        return [] if self._peer is None else self._peer.stderr.lines
+
     # -- beginning -----------------------------------------------------------------------------
 
     async def open(

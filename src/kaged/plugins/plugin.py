@@ -159,6 +159,7 @@ class HostedPlugin:
             )
         except BaseException:
             self._conversation = None
+            self._last_stderr = conversation.last_stderr
             raise
         self._take_over(conversation, greeting)
         self._enter(PluginState.RUNNING)
@@ -223,7 +224,13 @@ class HostedPlugin:
         invalid = schemas.check_system(self.system_config)
         if invalid is not None:
             self._tell(CONFIG_INVALID, side=invalid.side.value, errors=list(invalid.errors))
-            reason = f"the system half of its config: {invalid.errors[0]}"
+            reason = f"its section [plugins.{self.name}] of local.toml: {invalid.errors[0]}"
+            missing = schemas.missing_system(self.system_config)
+            if missing:
+                reason = (
+                    f"{', '.join(missing)} is missing in the section [plugins.{self.name}] of "
+                    f"local.toml; set it with `kaged plugin secret set {self.name} {missing[0]}`"
+                )
             raise StartFailed("config", reason, event=CONFIG_INVALID)
         half = self.project_half()
         if not schemas.any and not self.system_config and not half:
@@ -312,7 +319,7 @@ class HostedPlugin:
                     "plugin.crashed",
                     exit_code=None,
                     signal=None,
-                    last_stderr=[],
+                    last_stderr=[*self._last_stderr],
                     reason=error.reason,
                 )
             self._enter(PluginState.CRASHED)

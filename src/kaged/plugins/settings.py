@@ -107,6 +107,16 @@ class ConfigSchemas:
         errors = _errors(self._check_system, _with_defaults(self._system, dict(half)))
         return HalfInvalid(Side.SYSTEM, tuple(errors[:MAX_ERRORS])) if errors else None
 
+    def missing_system(self, half: Mapping[str, JsonValue]) -> list[str]:
+        """Return the names that the operator must set and has not."""
+        asked = (self._system or {}).get("required")
+        filled = _with_defaults(self._system, dict(half))
+        return [
+            name
+            for name in (asked if isinstance(asked, list) else [])
+            if isinstance(name, str) and name not in filled
+        ]
+
     def merged(
         self, project: Mapping[str, JsonValue], system: Mapping[str, JsonValue]
     ) -> JsonObject:

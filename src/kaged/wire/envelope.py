@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from kaged.base.errors import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.wire.strictjson import NotJson, decode_json, encode_json
+from kaged.wire.value_count import holds_more_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BRIDGE_VERSION = 1
 ENVELOPE_LIMIT_BYTES = 4 * 1024 * 1024  # SC-AMB-13
+ENVELOPE_VALUES = 20_000  # they are read by the slower of the two decoders, for its unique keys
 ENVELOPE_DEPTH = 64
 ID_LIMIT_CHARS = 128
 ERROR_CODE_LIMIT_CHARS = 64
@@ -63,7 +65,7 @@ class BridgeMethod(StrEnum):
 class EnvelopeRule(StrEnum):
     """The rules of the envelope, in the order in which they are checked."""
 
-    SIZE = "size"  # over 4 MiB
+    SIZE = "size"  # over 4 MiB, or too many values
     JSON = "json"  # not one JSON value in UTF-8, or NaN, a key twice, nested too deep
     OBJECT = "object"
     VERSION = "version"  # the integer 1
@@ -228,7 +230,7 @@ def safe_error_message(text: str) -> str:
 
 
 def _open_envelope(data: bytes) -> JsonObject:
-    if len(data) > ENVELOPE_LIMIT_BYTES:
+    if len(data) > ENVELOPE_LIMIT_BYTES or holds_more_values(data, ENVELOPE_VALUES):
         _violation(EnvelopeRule.SIZE)
     try:
         value = decode_json(data, max_depth=ENVELOPE_DEPTH, unique_keys=True)

@@ -5,6 +5,7 @@ Guests never import this module: msgspec is not there for them.
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_LONG_BYTES = 64 * 1024
 _NEVER_FLOATS = frozenset({str, int, bool, type(None)})
 
 
@@ -29,7 +31,7 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
         NotJson: the bytes are anything else; the same bytes that `strictjson` refuses.
     """
     try:
-        value: JsonValue = _decode(data)
+        value: JsonValue = _decode(data) if len(data) < _LONG_BYTES else _decode_long(data)
     except UnicodeDecodeError:
         raise NotJson(NoiseReason.ENCODING) from None
     except msgspec.ValidationError:
@@ -41,6 +43,17 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
     if len(data) > 2 * max_depth and is_deeper(value, data, max_depth):
         raise NotJson(NoiseReason.DEPTH)
     return value
+
+
+def _decode_long(data: bytes) -> JsonValue:
+    # Nothing that is being made can be garbage yet, and looking for it takes longer than making it.
+    if not gc.isenabled():
+        return _decode(data)
+    gc.disable()
+    try:
+        return _decode(data)
+    finally:
+        gc.enable()
 
 
 def encode_json(value: JsonValue) -> bytes:

@@ -424,3 +424,64 @@ async def test_a_cancelled_attach_leaves_no_descriptor_open() -> None:
         write.close()
         os.close(ours[0])
         os.close(theirs[1])
+
+
+FEW = ConnectionLimits(values=100)
+LONG = b'{"jsonrpc":"2.0","method":"n.long","params":["%s"]}\n' % (b"x" * 300_000)
+MANY = b'{"jsonrpc":"2.0","method":"n.many","params":[%s]}\n' % b",".join([b"0"] * 200)
+SHORT = b'{"jsonrpc":"2.0","method":"n.short"}\n'
+
+
+async def test_a_long_message_is_counted_in_turns_and_keeps_its_place() -> None:
+    counted = await make_peer(FEW)
+    counted.connection.data_received(SHORT + LONG + SHORT + LONG + SHORT)
+    assert [what for _, what in counted.owner.heard] == ["n.short"]
+    turns = 0
+    while len(counted.owner.heard) < 5:
+        await asyncio.sleep(0)
+        turns += 1
+    order = ["n.short", "n.long", "n.short", "n.long", "n.short"]
+    assert [what for _, what in counted.owner.heard] == order
+    assert turns >= 2 * (300_000 // 65_536)
+    counted.raw(SHORT)
+    await counted.owner.until(6)
+    await counted.close()
+
+
+async def test_a_message_of_too_many_values_breaks_the_conversation_off() -> None:
+    counted = await make_peer(FEW)
+    call = ask(counted)
+    await counted.read()
+    counted.connection.data_received(SHORT + MANY + SHORT)
+    with pytest.raises(PeerGone, match="more than 100 values"):
+        await call
+    assert counted.owner.heard == [("notified", "n.short"), ("broke", OversizeMessage)]
+    counted.connection.data_received(SHORT)
+    assert len(counted.owner.heard) == 2
+    await counted.close()
+
+
+@pytest.mark.parametrize(
+    ("last", "heard"),
+    [(LONG, ["notified", "notified", "closed"]), (MANY, ["notified", "broke", "closed"])],
+)
+async def test_what_is_being_counted_when_the_peer_ends_is_heard_or_refused(
+    last: bytes, heard: list[str]
+) -> None:
+    counted = await make_peer(FEW)
+    counted.connection.data_received(SHORT + last)
+    reader = counted.connection._reader
+    assert reader is not None
+    counted.connection.connection_lost(None)
+    assert [what for what, _ in counted.owner.heard] == heard
+    await asyncio.sleep(0)
+    assert [what for what, _ in counted.owner.heard] == heard
+    reader.close()
+    await counted.close()
+
+
+async def test_too_many_values_before_a_breach_are_not_decoded() -> None:
+    counted = await make_peer(FEW)
+    counted.connection.data_received(MANY + b"x" * (4 * 1024 * 1024 + 1))
+    assert {what for what, _ in counted.owner.heard} == {"broke"}
+    await counted.close()

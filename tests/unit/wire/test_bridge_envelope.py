@@ -188,6 +188,12 @@ def test_an_answer_over_4_mib_is_a_violation_and_one_of_exactly_4_mib_is_not() -
     assert _broken_rule(data + b" ") is EnvelopeRule.SIZE
 
 
+def test_an_answer_of_more_values_than_allowed_is_not_even_decoded() -> None:
+    fits = encode_result(_ID, {"t": [0 for _ in range(19_000)]})
+    assert parse_answer(fits, _ID)
+    assert _broken_rule(encode_result(_ID, {"t": [0 for _ in range(21_000)]})) is EnvelopeRule.SIZE
+
+
 @given(st.one_of(st.binary(max_size=80), st.text().map(str.encode)))
 def test_arbitrary_bytes_are_a_violation_and_nothing_else_is_raised(data: bytes) -> None:
     with pytest.raises(EnvelopeViolation):

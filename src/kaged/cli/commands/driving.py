@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kaged.cli.output import Output
     from kaged.cli.runview import RunView
 
+NOTICE: Final = "lua.notice"
 TICK_S: Final = 0.25
 LOOK_S: Final = 10.0
 """How long no event may come before the run itself is looked up."""
@@ -66,7 +67,10 @@ class WatchedSession:
         self._output = output
         self._read = at_terminal if someone_there() and not output.as_json else None
         self._clock = SystemClock()
-        self._stream = SessionStream(locations().socket, session_id, self._clock, remote_daemon())
+        scripts = f"lua:{client.get(f'/sessions/{session_id}')['project_id']}"
+        self._stream = SessionStream(
+            locations().socket, session_id, self._clock, remote_daemon(), scripts
+        )
 
     def __enter__(self) -> Self:
         """Start to follow."""
@@ -139,6 +143,8 @@ class WatchedSession:
         name, data = event["name"], event["data"]
         if data.get("run_id") not in {run_id, None}:
             return None
+        if name.startswith("lua.") and name != NOTICE:
+            return None  # dialogs have commands of their own
         self._view.show(event)
         if name == "session.switched" and data.get("current"):
             self.switched_to = str(data.get("to"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +41,13 @@ def _show_scripts(found: Any, output: Output) -> None:
     for one in found["scripts"]:
         if one["error"]:
             output.note(f"{one['name']}: {one['error']}")
+        if one["refused"]:
+            idle = "" if one["commands"] or one["events"] else " and does nothing without it"
+            output.note(
+                f"{one['name']}: asks for {', '.join(one['refused'])}, which is not granted{idle}; "
+                f"fix: [plugins.capabilities] {one['name']} = {json.dumps(one['refused'])} in "
+                "config.toml, then `kaged lua reload`."
+            )
     for one in found["failed"]:
         output.note(f"{one['path']}: {one['error']}")
     for name in found["skipped"]:

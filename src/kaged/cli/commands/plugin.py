@@ -15,6 +15,7 @@ from kaged.cli.commands.plugin_consent import (
     register_consents,
     require_consent,
 )
+from kaged.cli.commands.plugin_secret import app as secrets
 from kaged.cli.exits import Exit
 from kaged.cli.inputs import json_object
 from kaged.cli.output import Output, show_lines
@@ -159,6 +160,7 @@ def call(
 
 
 register_consents(app)
+app.add_typer(secrets, name="secret")
 
 
 @command(app, "check")

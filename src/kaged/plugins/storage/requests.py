@@ -11,6 +11,7 @@ from kaged.wire.errors import InvalidParams
 BEGIN = "kaged.storage.begin"
 COMMIT = "kaged.storage.commit"
 ROLLBACK = "kaged.storage.rollback"
+SQL_LIMIT_CHARS = 1_000_000  # SQLite's own default; data goes into params
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,18 @@ def parse_request(params: JsonValue) -> StatementRequest:
     """Read the params of a statement (PH-METH-13).
 
     Raises:
-        InvalidParams: `sql` is missing or no text, `params` is no list of plain values.
+        InvalidParams: `sql` is missing, no text or too long, `params` is no list of plain values.
     """
     if not isinstance(params, dict):
         raise InvalidParams("the params are not an object with sql in it")
     sql = params.get("sql")
     if not isinstance(sql, str):
         raise InvalidParams("sql is missing or not a string")
+    if len(sql) > SQL_LIMIT_CHARS:
+        raise InvalidParams(
+            f"sql has {len(sql)} characters and the limit is {SQL_LIMIT_CHARS}",
+            detail={"limit": "sql", "value": SQL_LIMIT_CHARS},
+        )
     values = parse_values(params["params"]) if "params" in params else ()
     transaction = params.get("transaction")
     if transaction is not None and not isinstance(transaction, str):

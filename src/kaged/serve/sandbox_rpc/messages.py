@@ -15,6 +15,7 @@ from kaged.wire.fastjson import decode_json, encode_json
 from kaged.wire.framing import Unsendable
 from kaged.wire.strictjson import NotJson
 from kaged.wire.tokens import TokenRejected
+from kaged.wire.value_count import holds_more_values
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -50,8 +51,10 @@ def parse_request(frame: bytes) -> RpcRequest:
     """Read one frame.
 
     Raises:
-        RequestRefused: not JSON, not an object, not JSON-RPC 2.0, or no id or method.
+        RequestRefused: too much, not JSON, not an object, not JSON-RPC 2.0, or no id or method.
     """
+    if holds_more_values(frame):
+        raise RequestRefused(None, INVALID_REQUEST, "Invalid request: it holds too many values")
     try:
         value = decode_json(frame, max_depth=REQUEST_DEPTH)
     except NotJson:

@@ -34,6 +34,7 @@ from kaged.wire.messages import MessageId, Notification, Refused, Request, Respo
 REQUEST_LIMIT_S: Final = 30.0  # AT-LSP-21
 EXIT_GRACE_S: Final = 1.0
 MESSAGE_LIMIT_BYTES: Final = 64 * 1024 * 1024
+MESSAGE_VALUES: Final = 500_000  # the symbols of a whole workspace have ten times a guest's share
 MAX_OPEN_FILES: Final = 500
 _LOG_LINE_CHARS: Final = 500
 _METHOD_NOT_FOUND: Final = -32601
@@ -103,7 +104,7 @@ class LspServer:
             name=f"the {language} language server",
             framer=ContentLengthFramer(limit_bytes=MESSAGE_LIMIT_BYTES),
             clock=clock,
-            limits=ConnectionLimits(write_buffer_bytes=MESSAGE_LIMIT_BYTES),
+            limits=ConnectionLimits(write_buffer_bytes=MESSAGE_LIMIT_BYTES, values=MESSAGE_VALUES),
         )
 
     @classmethod

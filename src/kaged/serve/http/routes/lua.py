@@ -32,6 +32,7 @@ class ScriptOut(ApiModel):
     pid: int | None = None
     granted: list[str]
     active: Annotated[list[str], Field(description="Granted and asked for.")]
+    refused: Annotated[list[str], Field(description="Asked for and not granted.")]
     events: list[str]
     commands: list[dict[str, Any]]
     restarts: int
