@@ -78,16 +78,6 @@ def test_what_a_running_command_plants_is_gone_long_before_its_end(
     assert set(taken(daemon, project.root)) == set(places)
 
 
-def test_a_key_that_runs_a_command_is_gone_while_the_command_runs(project: Project) -> None:
-    rounds = (
-        "git config alias.st '!touch ran'; while grep -q touch .git/config; do sleep 0.01; done"
-    )
-    command = f"for i in 1 2 3 4 5 6 7 8; do {rounds}; done; git config branch.main.remote here"
-    result = project.call("shell.bash", command=command, timeout=7_000)
-    assert (result["exit_code"], result["timed_out"]) == (0, False), result
-    assert git("config", "branch.main.remote", cwd=project.root).strip() == "here"
-
-
 def test_a_file_that_is_written_through_a_mapping_is_put_back(project: Project) -> None:
     """Such a write may leave no trace in the file's time stamps."""
     project.write(".envrc", "export A=1\n")

@@ -19,9 +19,11 @@ from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.configurations import GitConfigs
+from kaged.cage.protected.copies import ConfigCopies
 from kaged.cage.protected.files import (
     Content,
     forget_oldest,
+    make_folder,
     move_away,
     put_content,
     read_content,
@@ -36,13 +38,14 @@ from kaged.cage.protected.findings import (
 )
 from kaged.cage.protected.memory import KeptTree, content_of, kept_files, this_process
 from kaged.cage.protected.repositories import (
+    config_files,
     git_dirs,
     hook_folders,
     in_flight,
     just_changed,
 )
 from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, shown_path
-from kaged.kernel.protected_paths import GIT_DIR, HOOKS, PathClass
+from kaged.kernel.protected_paths import GIT_DIR, HOOKS, WORKTREES, PathClass
 
 MAX_KEPT_TOTAL: Final = 32 * 1024 * 1024
 MAX_ACCEPTED: Final = 64
@@ -75,12 +78,17 @@ class ProtectedState:
         tree: ProtectedTree,
         kept_in: Path,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        copies_in: Path | None = None,
     ) -> None:
         self.tree = tree
         self._kept_in = kept_in
         self._monotonic = monotonic
         self._places: dict[Parts, _Saved] = {}
-        self._configs = GitConfigs(tree, self._move_away)
+        self.copies = ConfigCopies(tree, copies_in or kept_in.with_name("git-configs"))
+        self._configs = GitConfigs(tree, self._move_away, self.copies)
+        self._known_dirs: frozenset[Parts] = frozenset()
+        self._made_by_guests: set[Parts] = set()
         self._accepted: dict[str, set[str]] = {}
         self._held_since_s: float | None = None
         self._room = MAX_MOVED
@@ -91,8 +99,10 @@ class ProtectedState:
         self.hook_dirs: tuple[Parts, ...] = ()
         """Folders of hooks that a cage is shown read-only, each as names below the root.
 
-        Those of the tree's own repository and its submodules; a nested one must stay removable.
+        One of a repository that a guest made is not among them: it must stay removable.
         """
+        self.pinned: tuple[Parts, ...] = ()
+        """Folders of the tree's own repository that no guest may move away."""
         self.own_dirs: tuple[Parts, ...] = ()
         """Other protected folders right below the root, for cages in which git writes none."""
         self.in_git = True
@@ -131,7 +141,10 @@ class ProtectedState:
             self._places[parts] = saved
             self._accept(saved)
         self._configs.rebase(dirs)
+        self._known_dirs = dirs
+        self._made_by_guests &= dirs
         self._note_hooks(dirs)
+        self._note_copies(dirs)
         self._note_own(found)
         self.in_git = bool(dirs or found.gitfiles)
         self._partial = found.more
@@ -156,6 +169,7 @@ class ProtectedState:
                     self._places[parts] = _Saved(place, content, file.digest)
                 else:
                     self._configs.contents[parts] = content
+            self._configs.finish()
             findings, tree = Findings(), self.tree
             dirs = git_dirs(tree, tree.look())
             self._configs.sweep(dirs, findings, FINAL, waited_s=0.0)
@@ -204,6 +218,7 @@ class ProtectedState:
             self._held_since_s = None
         elif findings.held and self._held_since_s is None:
             self._held_since_s = self._monotonic()
+        self._made_by_guests |= dirs - self._known_dirs
         self._note_hooks(dirs)
         return findings, found.more
 
@@ -319,13 +334,54 @@ class ProtectedState:
 
     def _note_hooks(self, dirs: frozenset[Parts]) -> None:
         folders: list[Parts] = []
-        own = [one for one in dirs if not one or one[0] == GIT_DIR]
-        for one in sorted(own, key=lambda parts: (len(parts), parts))[:MAX_HOOK_MOUNTS]:
+        for one in self._shut(dirs)[:MAX_HOOK_MOUNTS]:
             parts = (*one, HOOKS)
+            if self.tree.rules.allows(parts):
+                continue
             signature = self.tree.signature(parts)
-            if signature is not None and stat.S_ISDIR(signature[0]):
+            if signature is None:
+                there = make_folder(self.tree.root, parts)
+            else:
+                there = stat.S_ISDIR(signature[0])
+            if there:
                 folders.append(parts)
-        self.hook_dirs = tuple(one for one in folders if not self.tree.rules.allows(one))
+        self.hook_dirs = tuple(folders)
+
+    def _note_copies(self, dirs: frozenset[Parts]) -> None:
+        """Copy the configuration of repositories, and pin the folders that lead to it.
+
+        Not what lies in the work tree or belongs to a linked work tree: git removes these itself,
+        and would stop half-way at a mount.
+        """
+        shut = self._shut(dirs)
+        inner = [
+            parts
+            for parts in config_files(self.tree, shut)
+            if any(parts[: len(one)] == one and WORKTREES not in parts[len(one) :] for one in shut)
+        ]
+        self.copies.rebase(inner)
+        self.pinned = tuple(
+            sorted(
+                {
+                    parts[:size]
+                    for parts in self.copies.known
+                    if parts[0] == GIT_DIR
+                    for size in range(1, len(parts))
+                }
+            )
+        )
+
+    def _shut(self, dirs: frozenset[Parts]) -> list[Parts]:
+        """Return the repositories that are the operator's, the nearest to the root first.
+
+        A folder without a HEAD is none any more: a guest that removes one is stopped once only.
+        """
+        mine = [
+            one
+            for one in dirs - self._made_by_guests
+            if WORKTREES not in one and self.tree.signature((*one, "HEAD")) is not None
+        ]
+        return sorted(mine, key=lambda parts: (len(parts), parts))
 
     def _note_own(self, found: Inventory) -> None:
         """Note the folders at the root whose every file is refused."""
