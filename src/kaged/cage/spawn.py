@@ -166,6 +166,13 @@ class Spawner:
         """
         self._protected.recover()
 
+    def operator_had(self, root: str, path: str, data: bytes) -> bool:
+        """Return whether the operator had this content at a protected path below a root. Blocks.
+
+        That is, it lay there when no guest could have written it.
+        """
+        return self._protected.operator_had(root, path, data)
+
     async def close(self) -> None:
         """Kill every process, wait for all of them, end the helper. Safe to call twice."""
         self._closed = True

@@ -155,6 +155,10 @@ class ProtectedGuard:
             tree = self._tree(kept.root)
             self._report(tree, tree.state.recover(kept), "a cage of an earlier daemon")
 
+    def operator_had(self, root: str, path: str, data: bytes) -> bool:
+        """Return whether the operator had a content at a protected path of a tree. Blocks."""
+        return self._tree(root).state.operator_had(tuple(path.split("/")), data)
+
     async def enter(
         self,
         name: str,

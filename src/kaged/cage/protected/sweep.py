@@ -37,6 +37,7 @@ from kaged.cage.protected.findings import (
     could_not,
 )
 from kaged.cage.protected.memory import KeptTree, content_of, kept_files, this_process
+from kaged.cage.protected.operator_record import OperatorRecord
 from kaged.cage.protected.repositories import (
     config_files,
     git_dirs,
@@ -48,7 +49,6 @@ from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, sh
 from kaged.kernel.protected_paths import GIT_DIR, HOOKS, WORKTREES, PathClass
 
 MAX_KEPT_TOTAL: Final = 32 * 1024 * 1024
-MAX_ACCEPTED: Final = 64
 MAX_HOOK_MOUNTS: Final = 100
 MAX_OWN_MOUNTS: Final = 20
 MAX_LOOKS: Final = 50
@@ -89,7 +89,7 @@ class ProtectedState:
         self._configs = GitConfigs(tree, self._move_away, self.copies)
         self._known_dirs: frozenset[Parts] = frozenset()
         self._made_by_guests: set[Parts] = set()
-        self._accepted: dict[str, set[str]] = {}
+        self._record = OperatorRecord(kept_in / "operator", tree.root)
         self._held_since_s: float | None = None
         self._room = MAX_MOVED
         self._rebased_ns = 0
@@ -140,6 +140,8 @@ class ProtectedState:
             room -= size
             self._places[parts] = saved
             self._accept(saved)
+        with contextlib.suppress(OSError):
+            self._record.keep()
         self._configs.rebase(dirs)
         self._known_dirs = dirs
         self._made_by_guests &= dirs
@@ -149,6 +151,17 @@ class ProtectedState:
         self.in_git = bool(dirs or found.gitfiles)
         self._partial = found.more
         return found.complete and not found.more
+
+    def operator_had(self, parts: Parts, data: bytes) -> bool:
+        """Return whether the operator had this content in a protected place of this name."""
+        match = self.tree.rules.find(parts)
+        if match is None:
+            return False
+        key = "/".join(parts[match.depth - 1 :])
+        # Undo keeps the mode that a file has by now.
+        digests = (_digest_of(data, stat.S_IFREG | mode) for mode in (0, 0o100, 0o111))
+        with self._lock:
+            return any(self._record.has(key, one) for one in digests)
 
     def kept(self) -> KeptTree:
         """Return what is to be remembered beyond this daemon's life."""
@@ -251,7 +264,7 @@ class ProtectedState:
             elif not self._refused(place):
                 self._places[parts] = now
                 findings.changed.append(ReviewedChange(shown_path(parts), place.why))
-            elif now.digest in self._accepted.get(place.key, ()) or (
+            elif self._record.has(place.key, now.digest) or (
                 # Not remembered, but not touched since either.
                 self._partial and saved is None and place.signature[-1] < self._rebased_ns
             ):
@@ -328,9 +341,8 @@ class ProtectedState:
         return False
 
     def _accept(self, saved: _Saved) -> None:
-        known = self._accepted.setdefault(saved.place.key, set())
-        if len(known) < MAX_ACCEPTED:
-            known.add(saved.digest)
+        if self._refused(saved.place):
+            self._record.add(saved.place.key, saved.digest)
 
     def _note_hooks(self, dirs: frozenset[Parts]) -> None:
         folders: list[Parts] = []
@@ -400,8 +412,12 @@ def _digest(content: Content, place: Place) -> str:
     said = content.data if content.data is not None else repr(place.signature).encode()
     if content.link is not None:
         said = content.link.encode(errors="surrogateescape")
+    return _digest_of(said, content.mode)
+
+
+def _digest_of(said: bytes, mode: int) -> str:
     # Whether it can be run is part of what it is.
-    kind = f"{stat.S_IFMT(content.mode):o} {content.mode & 0o111:o} ".encode()
+    kind = f"{stat.S_IFMT(mode):o} {mode & 0o111:o} ".encode()
     return hashlib.sha256(kind + said).hexdigest()
 
 
