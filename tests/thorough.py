@@ -1,7 +1,8 @@
 """How much of a long test a run does: the same short sample every time, or everything.
 
 `make test` takes at least one case of each kind, the same ones in every run. `make fuzz` sets
-KAGED_FUZZ_SEED: then every combination is tried, and random tests draw many more by that seed.
+KAGED_FUZZ_SEED: then every combination is tried, and random tests draw many more by that seed,
+KAGED_FUZZ_TIMES as many (40).
 A test that has such a longer form carries `@pytest.mark.thorough`, with `random=True` where another
 seed means other cases. Tests of properties (`@given`) have one by nature, and get the mark here.
 """
@@ -20,7 +21,7 @@ T = TypeVar("T")
 _given = os.environ.get("KAGED_FUZZ_SEED", "")
 THOROUGH = bool(_given)
 SEED = int(_given or 11)
-_TIMES_MORE = 40
+_TIMES_MORE = int(os.environ.get("KAGED_FUZZ_TIMES") or 40)
 LONGEST_S = 1200
 FEW = 25
 """How many cases a short run draws where a test does not say."""

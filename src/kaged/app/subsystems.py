@@ -385,7 +385,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         tools=agent_tools,
         work=work,
         code=language_services,
-        undo=UndoService(agent_tools.workspace_of, audit, store.sessions.allowed),
+        undo=UndoService(
+            agent_tools.workspace_of, audit, store.sessions.allowed, spawner.operator_had
+        ),
         models=models,
         sessions=sessions,
         lua=scripts,

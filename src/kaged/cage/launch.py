@@ -27,9 +27,10 @@ from kaged.cage.launchers import Launchers, Order
 from kaged.cage.limits import LimitGroup, LimitsBackend
 from kaged.cage.prepare import PreparedCage
 from kaged.cage.process import CageDetails, CageProcess
+from kaged.cage.protected.copies import CoverLink
 from kaged.cage.report import ExitReport
 from kaged.cage.request import Pty, UncagedRequest
-from kaged.cage.setup_helper import SetupHelper, SetupTask, inotify_ceilings
+from kaged.cage.setup_helper import SetupDone, SetupHelper, SetupTask, inotify_ceilings
 from kaged.cage.startgate import StartGate
 from kaged.cage.stdio import StdioEnds
 
@@ -75,6 +76,7 @@ class Launch:
         gates: Path,
         on_end: OnEnd,
         discard: Callable[[LimitGroup], None],
+        links: tuple[CoverLink, ...] = (),
     ) -> None:
         self._prepared = prepared
         self._serial = serial
@@ -85,6 +87,7 @@ class Launch:
         self._gates = gates
         self._on_end = on_end
         self._discard = discard
+        self._links = links
         self._session: NetSessionPort | None = None
 
     async def start(self) -> CageProcess:
@@ -105,7 +108,7 @@ class Launch:
                 init_pid = await gate.init_pid(child)
                 started.init_pidfd = os.pidfd_open(init_pid)
                 _check_parent(init_pid, child.pid)
-                ceilings = await self._put_in_place(init_pid, child, group)
+                done = await self._put_in_place(init_pid, child, group)
                 await gate.release(child)
                 group.settle()
                 self._launchers.restock()
@@ -118,7 +121,8 @@ class Launch:
             limits=request.policy.limits,
             group=group,
             backend=self._backend.name,
-            ceilings=ceilings,
+            ceilings=done.ceilings,
+            covered=done.covered,
             weaknesses=self._prepared.weaknesses,
         )
         process = CageProcess(
@@ -233,7 +237,7 @@ class Launch:
         user, group = str(identity.uid), str(identity.gid)
         return (tool, "--reuid", user, "--regid", group, "--clear-groups", "--")
 
-    async def _put_in_place(self, init_pid: int, child: Child, group: LimitGroup) -> bool:
+    async def _put_in_place(self, init_pid: int, child: Child, group: LimitGroup) -> SetupDone:
         """Set limits and ceilings and open the network, all at once, while bwrap mounts."""
         request, identity = self._prepared.request, self._prepared.identity
         setup_task = SetupTask(
@@ -244,6 +248,7 @@ class Launch:
             groups=group.join_files,
             rlimits=self._prepared.rlimits,
             ceilings=inotify_ceilings(),
+            links=self._links,
         )
         if self._gate is None or not (request.policy.net or request.services):
             return await self._setup_helper.run(setup_task)

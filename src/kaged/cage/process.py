@@ -56,6 +56,7 @@ class CageDetails:
     group: LimitGroup
     backend: str
     ceilings: bool
+    covered: bool
     weaknesses: tuple[str, ...] = ()
 
 

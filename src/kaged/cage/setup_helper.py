@@ -23,6 +23,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import setup_helper_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
 from kaged.cage.orphan_processes import daemon_mark
+from kaged.cage.protected.copies import CoverLink
 from kaged.cage.waiting import writable
 
 ANSWER_TIMEOUT_S = 10.0
@@ -33,9 +34,10 @@ _SCRIPT = str(Path(setup_helper_main.__file__).resolve())
 
 @dataclass(frozen=True, slots=True)
 class SetupTask:
-    """What is to be done for the waiting cage `pid`: groups to join, limits and ceilings to set.
+    """What is to be done for the waiting cage `pid`.
 
-    From then on, until `SetupHelper.forget`, the cage is killed should the daemon die.
+    Groups to join, limits and ceilings to set, links to mount over git's configuration. From then
+    on, until `SetupHelper.forget`, the cage is killed should the daemon die.
     """
 
     number: int
@@ -45,6 +47,15 @@ class SetupTask:
     groups: tuple[str, ...]
     rlimits: tuple[tuple[int, int], ...]
     ceilings: tuple[tuple[str, int], ...]
+    links: tuple[CoverLink, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SetupDone:
+    """What the host did not forbid: the ceilings, and the links over git's configuration."""
+
+    ceilings: bool
+    covered: bool
 
 
 class SetupHelper:
@@ -56,7 +67,7 @@ class SetupHelper:
         self._register: socket.socket | None = None
         self._setup_tasks: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._waiting: dict[int, asyncio.Future[SetupDone]] = {}
         self._sending = asyncio.Lock()
 
     @property
@@ -64,15 +75,15 @@ class SetupHelper:
         """The process id of the helper, or None while there is none."""
         return self._process.pid if self._process is not None else None
 
-    async def run(self, setup_task: SetupTask) -> bool:
-        """Run one setup task; return whether the ceilings could be set (the rest always is).
+    async def run(self, setup_task: SetupTask) -> SetupDone:
+        """Run one setup task; return what of it could be done that need not be.
 
         Raises:
             CageUnavailable: limits could not be set; the cage must not be released.
             CageStartFailed: bwrap has ended, or the helper is gone or silent; the same holds.
         """
         register, setup_tasks = self.start()
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[SetupDone] = asyncio.get_running_loop().create_future()
         self._waiting[setup_task.number] = waiter
         body: JsonObject = {
             "number": setup_task.number,
@@ -82,6 +93,9 @@ class SetupHelper:
             "groups": list(setup_task.groups),
             "rlimits": [[what, value] for what, value in setup_task.rlimits],
             "ceilings": dict(setup_task.ceilings),
+            "links": [
+                [one.folder, *one.folder_id, one.name, one.target] for one in setup_task.links
+            ],
         }
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -198,7 +212,7 @@ class SetupHelper:
             why = f"the limits of the cage could not be set: {answer['error']}"
             waiter.set_exception(CageUnavailable(why, row="cage.limits"))
         else:
-            waiter.set_result(bool(answer["ceilings"]))
+            waiter.set_result(SetupDone(bool(answer["ceilings"]), bool(answer["covered"])))
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:

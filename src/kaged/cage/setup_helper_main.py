@@ -28,7 +28,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-MAX_MESSAGE_BYTES = 16 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024
 SPARE_WORKERS = 2
 DEATH_MS = 5000  # a dying process closes its descriptors a moment before it is gone
 MARK_ROUNDS = 200
@@ -42,6 +42,12 @@ CAGE_MARK = "kaged-cage-"
 """What the name of a pipe that a cage waits at begins with; the daemon's mark comes next."""
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNS = 0x20000
+# The same numbers on every architecture; the C library has no names for them yet everywhere.
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE_CLONE, _AT_SYMLINK_NOFOLLOW, _FROM_EMPTY_PATH = 1, 0x100, 4
+_AT_FDCWD = -100
+MOUNTED_S, MOUNTED_EVERY_S = 8.0, 0.001
 # The host may forbid writing here altogether; that is its own row in `kaged doctor`.
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.ENOENT, errno.EPERM})
 
@@ -194,13 +200,16 @@ def _run(libc: Any, setup_task: dict[str, Any]) -> dict[str, Any]:
     number = setup_task["number"]
     try:
         user_namespace = _namespace_of(setup_task["pid"])
+        links = setup_task["links"]
+        cage = _Cage.open(setup_task["pid"]) if links else None
         for group in setup_task["groups"]:
             _write(group, setup_task["pid"])
         _set_limits(setup_task)
         ceilings = _set_ceilings(libc, user_namespace, setup_task["ceilings"])
+        covered = cage is None or _cover(libc, user_namespace, cage, links)
     except OSError as error:
         return {"number": number, "error": str(error), "ended": _has_ended(setup_task["pid"])}
-    return {"number": number, "ceilings": ceilings}
+    return {"number": number, "ceilings": ceilings, "covered": covered}
 
 
 def _has_ended(pid: int) -> bool:
@@ -247,6 +256,67 @@ def _set_ceilings(libc: Any, user_namespace: int, ceilings: dict[str, int]) -> b
                 return False
             raise
     return True
+
+
+class _Cage:
+    """A waiting cage's first process and its mounts, opened before this process joins the cage."""
+
+    def __init__(self, process: int, mounts: int) -> None:
+        self.process, self.mounts = process, mounts
+
+    @classmethod
+    def open(cls, pid: int) -> _Cage:
+        process = os.pidfd_open(pid)
+        return cls(process, os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
+
+    @property
+    def has_ended(self) -> bool:
+        end = select.poll()
+        end.register(self.process, select.POLLIN)
+        return bool(end.poll(0))
+
+
+def _cover(libc: Any, user_namespace: int, cage: _Cage, links: list[Any]) -> bool:
+    """Mount links over files of the cage; False where the kernel or the host does not let us.
+
+    The place that a link leads to is there when bwrap has mounted everything, and not before.
+    """
+    libc.setns(user_namespace, _CLONE_NEWUSER)  # a second time, where there were ceilings
+    until = time.monotonic() + MOUNTED_S
+    while True:
+        if libc.setns(cage.mounts, _CLONE_NEWNS) != 0:
+            return False
+        if os.path.exists(links[0][-1]):  # noqa: PTH110 - as everywhere in this file
+            break
+        if cage.has_ended:
+            raise OSError(errno.ESRCH, "the cage has ended")
+        if time.monotonic() > until:
+            return False
+        time.sleep(MOUNTED_EVERY_S)
+    try:
+        return all(_mount_link(libc, number, *one) for number, one in enumerate(links))
+    except OSError:
+        return False
+
+
+def _mount_link(
+    libc: Any, number: int, folder: str, device: int, inode: int, name: str, target: str
+) -> bool:
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    entry = os.fstat(place)
+    if (entry.st_dev, entry.st_ino) != (device, inode):
+        return False
+    link = f"/run/.kaged-link-{number}"
+    os.symlink(target, link)  # noqa: PTH211 - as everywhere in this file
+    try:
+        flags = _OPEN_TREE_CLONE | _AT_SYMLINK_NOFOLLOW | os.O_CLOEXEC
+        tree = libc.syscall(_OPEN_TREE, _AT_FDCWD, link.encode(), flags)
+        named = os.fsencode(name)
+        return tree >= 0 and (
+            libc.syscall(_MOVE_MOUNT, tree, b"", place, named, _FROM_EMPTY_PATH) == 0
+        )
+    finally:
+        os.unlink(link)  # noqa: PTH108 - as everywhere; the mount stays
 
 
 def _write(path: str, value: int) -> None:

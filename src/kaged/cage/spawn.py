@@ -32,13 +32,19 @@ from kaged.cage.named_pipes import NamedPipes, PipesFound
 from kaged.cage.orphan_processes import MARK, remove_stale_gates
 from kaged.cage.prepare import Preparer, granted_paths
 from kaged.cage.process import CageProcess
-from kaged.cage.protected.granted import protect_policy, show_read_only, writable_roots
+from kaged.cage.protected.granted import (
+    can_write,
+    pin,
+    protect_policy,
+    show_read_only,
+    writable_roots,
+)
 from kaged.cage.protected.guard import ProtectedGuard, Watch
 from kaged.cage.report import ExitReport
-from kaged.cage.request import CageKind, CageRequest, SpawnRequest, UncagedRequest
+from kaged.cage.request import CageKind, CageRequest, HostMount, SpawnRequest, UncagedRequest
 from kaged.cage.settings import CageSettings
 from kaged.cage.setup_helper import SetupHelper
-from kaged.kernel.policy import FsGrant
+from kaged.kernel.policy import FsGrant, FsMode
 from kaged.kernel.protected_paths import ProtectedRules, rules_for
 
 OnEvent = Callable[[str, JsonObject], None]
@@ -91,6 +97,7 @@ class Spawner:
         self._protected = ProtectedGuard(
             self._protected_rules,
             settings.kept_in or settings.cache_dir,
+            settings.cache_dir,
             self._on_event,
             self._clock,
             self._tasks,
@@ -159,6 +166,13 @@ class Spawner:
         """
         self._protected.recover()
 
+    def operator_had(self, root: str, path: str, data: bytes) -> bool:
+        """Return whether the operator had this content at a protected path below a root. Blocks.
+
+        That is, it lay there when no guest could have written it.
+        """
+        return self._protected.operator_had(root, path, data)
+
     async def close(self) -> None:
         """Kill every process, wait for all of them, end the helper. Safe to call twice."""
         self._closed = True
@@ -206,9 +220,16 @@ class Spawner:
         # A plugin has the programs that it was granted, and no other.
         git = agent or any(entry.binary.rpartition("/")[2] == GIT for entry in policy.exec)
         roots = writable_roots(policy, request.own_dirs)
-        watch = await self._protected.enter(request.name, roots, git=git)
+        watch = await self._protected.enter(
+            request.name, roots, git=git, writable=lambda path: can_write(policy, path)
+        )
         try:
-            shown = replace(request, policy=show_read_only(policy, watch.read_only))
+            copies = (HostMount(source, dest, FsMode.RW) for source, dest in watch.copies)
+            shown = replace(
+                request,
+                policy=show_read_only(pin(policy, watch.pinned), watch.read_only),
+                mounts=(*request.mounts, *copies),
+            )
             granted = granted_paths(shown)
             pipes = await self._pipes.find(granted)
             try:
@@ -244,17 +265,21 @@ class Spawner:
             gates=self.settings.cache_dir,
             on_end=self._ended,
             discard=self._discard,
+            links=watch.links,
         )
         try:
             process = await launch.start()
         finally:
             prepared.close()
         watch.cage_id = process.cage_id
+        watch.covered = process.cage is None or process.cage.covered
         watch.first_pid = process.cage.init_pid if process.cage is not None else 0
         self._watches[process] = watch
         weaknesses = prepared.weaknesses
         if not watch.findings.complete:
             weaknesses = (*weaknesses, "protected paths: the tree is too large to look at whole")
+        if not watch.covered:
+            weaknesses = (*weaknesses, "git's configuration is looked at after it was written")
         for tree in pipes.too_large:
             weaknesses = (*weaknesses, f"named pipes: {tree} could not be looked at whole")
         self._started(process, request, weaknesses)

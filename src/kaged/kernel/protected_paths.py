@@ -18,6 +18,7 @@ from kaged.base.lazy_dataclass import dataclass
 
 GIT_DIR: Final = ".git"
 HOOKS: Final = "hooks"
+WORKTREES: Final = "worktrees"
 GIT_CONFIGS: Final = ("config", "config.worktree")
 SAMPLE: Final = ".sample"  # git's own templates; git never runs them under this name
 MAX_ALLOWED: Final = 64
@@ -165,7 +166,7 @@ def _in_git(names: list[str], at: int) -> ProtectedMatch | None:
         return ProtectedMatch(_HOOKS_ENTRY, at + 2)
     if rest[0] == "modules" and HOOKS in rest[2:]:
         return ProtectedMatch(_MODULE_HOOKS, at + 2 + rest.index(HOOKS, 2))
-    deep = rest[0] in {"modules", "worktrees"} and len(rest) > 2
+    deep = rest[0] in {"modules", WORKTREES} and len(rest) > 2
     if rest[-1] in GIT_CONFIGS and (len(rest) == 1 or deep):
         return ProtectedMatch(_CONFIG_ENTRY, len(names))
     return None

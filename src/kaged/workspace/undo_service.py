@@ -14,7 +14,7 @@ from kaged.kernel.ownership import AccessAction
 from kaged.workspace import Workspace
 from kaged.workspace.errors import PathProtected
 from kaged.workspace.journal_files import JournalFiles
-from kaged.workspace.workspace import Undone
+from kaged.workspace.workspace import OperatorHad, Undone
 
 
 def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], JournalFiles]:
@@ -36,10 +36,12 @@ class UndoService:
         workspace_of: Callable[[str], Workspace],
         audit: AuditLog,
         allowed_sessions: AllowedSessions,
+        operator_had: OperatorHad,
     ) -> None:
         self._workspace_of = workspace_of
         self._audit = audit
         self._allowed_sessions = allowed_sessions
+        self._operator_had = operator_had
 
     async def steps(
         self,
@@ -86,7 +88,8 @@ class UndoService:
             KagedError: `project_not_found`; it is not loaded.
             UndoNotFound: there is nothing to undo.
             UndoConflict: a file was changed since.
-            PathProtected: it would bring back what a program of the host runs; nothing is undone.
+            PathProtected: it would bring back what a program of the host runs and the operator
+                never had there; nothing is undone.
             AuditUnavailable: it could not be put on record.
         """
         workspace = self._workspace_of(project_id)
@@ -96,7 +99,11 @@ class UndoService:
         try:
             sessions = await self._sessions(workspace, who, AccessAction.MANAGE)
             undone = await workspace.undo(
-                session_id=session_id, run_id=run_id, count=count, sessions=sessions
+                session_id=session_id,
+                run_id=run_id,
+                count=count,
+                sessions=sessions,
+                operator_had=self._operator_had,
             )
         except PathProtected as error:
             refused: JsonObject = {"path": error.path, "who": "undo", "caller": who.label}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from kaged.base import Clock, JsonValue, SystemClock
 from kaged.base.lazy_dataclass import dataclass
@@ -35,6 +36,10 @@ class Undone:
 
     steps: tuple[UndoStep, ...]
     files: tuple[Written, ...]
+
+
+OperatorHad: TypeAlias = Callable[[str, str, bytes], bool]
+"""Tells of a root, a protected path below it and a content whether the operator had it there."""
 
 
 class Workspace:
@@ -133,10 +138,18 @@ class Workspace:
         """
         return write_all(self.guard, self._open(plans))
 
-    def _open(self, plans: Iterable[PlannedWrite]) -> Iterable[PlannedWrite]:
+    def _open(
+        self, plans: Iterable[PlannedWrite], operator_had: OperatorHad | None = None
+    ) -> Iterable[PlannedWrite]:
         for plan in plans:
             self._require_unsealed(plan.path)
-            self.protected.require_content(plan.path, plan.data)
+            below = plan.path.resolved.removeprefix(f"{self.root.rstrip('/')}/")
+            if (
+                operator_had is None
+                or plan.data is None
+                or not operator_had(self.root, below, plan.data)
+            ):
+                self.protected.require_content(plan.path, plan.data)
             yield plan
 
     def settle(
@@ -164,10 +177,12 @@ class Workspace:
         run_id: str | None = None,
         count: int | None = None,
         sessions: Collection[str] | None = None,
+        operator_had: OperatorHad | None = None,
     ) -> Undone:
         """Take back the last steps of a session or run: all of them, or the last `count`.
 
-        With `sessions` nothing but what was done in these is taken back.
+        With `sessions` nothing but what was done in these is taken back. To a protected path
+        nothing comes back but what the operator had there.
 
         Either every file is as it was before the first of these steps, or nothing has changed.
         Agents that knew the undone contents have to read the files again.
@@ -182,10 +197,13 @@ class Workspace:
         plans = plan_undo(steps)
         async with self.locks.mutating([plan.path for plan in plans]):
             return await self.threads.finish(
-                lambda: self._write_back(plans), lambda written: self._undone(steps, written)
+                lambda: self._write_back(plans, operator_had),
+                lambda written: self._undone(steps, written),
             )
 
-    def _write_back(self, plans: list[PlannedWrite]) -> tuple[Written, ...]:
+    def _write_back(
+        self, plans: list[PlannedWrite], operator_had: OperatorHad | None
+    ) -> tuple[Written, ...]:
         changed: list[JsonValue] = [
             {"path": plan.path.relative, "reason": "changed since"}
             for plan in plans
@@ -198,7 +216,7 @@ class Workspace:
                 files=changed,
             )
         try:
-            return self.write_all(plans)
+            return write_all(self.guard, self._open(plans, operator_had))
         except (FileChangedSinceRead, FileExists, FileMissing) as error:
             raise UndoConflict(
                 "a file was changed just now; nothing was undone", fix="try again"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import thorough
 from fakes.plugin_lab import PluginLab
 from kaged.base import JsonValue, KagedError
 from kaged.cage.pipe_end import PipeEnd
@@ -23,10 +24,12 @@ from kaged.sdk.log import Log
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
 from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from thorough import THOROUGH, examples
 
-MESSAGES = 250_000
+MESSAGES = examples(250_000)  # ten million in the longer form
 CONVERSATION_MESSAGES = 20_000
-SEED = 20261115
+PATIENCE_S = examples(300)
+SEED = thorough.SEED if THOROUGH else 20261115
 OPEN = 424242  # stands for the id of a call that is open when the line is sent
 
 
@@ -114,7 +117,8 @@ def hostile_line(dice: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.thorough(random=True)
 async def test_hostile_messages_neither_crash_nor_grow_the_host() -> None:
     read_fd, write_fd = os.pipe()
     sink_read, sink_write = os.pipe()
@@ -174,7 +178,7 @@ async def test_hostile_messages_neither_crash_nor_grow_the_host() -> None:
     os.close(sink_read)
 
 
-GUEST_MESSAGES = 100_000
+GUEST_MESSAGES = examples(100_000)
 HOST_METHODS = ("initialize", "initialized", "ping", "config.update", "kaged.cancel", "echo.say")
 
 
@@ -198,7 +202,8 @@ class Silent(Log):
         """Drop it."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.thorough(random=True)
 async def test_a_hostile_host_neither_crashes_nor_grows_a_plugin() -> None:
     async def echo(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
         await asyncio.sleep(0)

@@ -10,7 +10,7 @@ import pytest
 
 from whole.harness.daemon import Daemon
 from whole.harness.project import Project
-from whole.harness.scripts import git
+from whole.harness.scripts import git, repository
 
 HOOK = "#!/bin/sh\ntouch ran\n"
 RUN = (
@@ -262,10 +262,11 @@ def test_worktrees_count_wherever_their_metadata_lies(daemon: Daemon, tmp_path: 
     )
     assert result["exit_code"] == 0, result
     assert {one["path"] for one in result["taken_back"]} == {
-        "main/.git/hooks/pre-commit",
         "main/.git/config",
         "main/.git/worktrees/tree/config.worktree",
     }
+    assert "Read-only file system" in result["stdout"]
+    assert git("config", "extensions.worktreeConfig", cwd=root / "tree").strip() == "true"
     assert "f" in git("log", "-1", "--format=%s", cwd=root / "tree")
     git("commit", "-q", "--allow-empty", "-m", "mine", cwd=root / "tree")
     assert not list(root.rglob("ran"))
@@ -352,16 +353,22 @@ def test_without_a_repository_folders_that_are_there_are_closed(
 def test_a_folder_that_takes_the_place_of_a_closed_one_is_not_closed(
     project: Project, sh: Sh, commits: Callable[[], bool]
 ) -> None:
-    """The mount of a folder of hooks goes where its repository is moved to."""
+    """The mount of a nested repository's hooks goes where the repository is moved to."""
+    inner = project.root / "inner"
+    inner.mkdir()
+    repository(inner, {"b.txt": "two\n"})
     for name in ("pre-commit", "post-commit"):
         result = sh(
-            "mv .git moved && mkdir .git && cp -r moved/[!h]* .git && "
-            f"{planting(f'.git/hooks/{name}')} && git status -s > seen; sleep 1.2; rm -rf seen"
+            "cd inner && mv .git ../moved && mkdir .git && cp -r ../moved/[!hc]* .git && "
+            f"git config -f .git/config core.bare false && {planting(f'.git/hooks/{name}')} && "
+            "git status -s > seen; sleep 1.2; rm -rf seen"
         )
-        assert f".git/hooks/{name}" in {one["path"] for one in result["taken_back"]}, result
-        assert not (project.root / ".git/hooks" / name).exists()
-        assert not commits()
-        assert sh("rm -rf moved")["exit_code"] == 0
+        assert f"inner/.git/hooks/{name}" in {one["path"] for one in result["taken_back"]}, result
+        assert not (inner / ".git/hooks" / name).exists()
+        git("commit", "-q", "--allow-empty", "-m", "mine", cwd=inner, home=inner)
+        assert not (inner / "ran").exists()
+        sh("rm -rf moved; rm -rf moved")
+    assert not commits()
 
 
 def test_links_and_odd_things_lead_nowhere(

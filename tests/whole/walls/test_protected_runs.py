@@ -12,8 +12,8 @@ import httpx
 from whole.harness.daemon import Daemon, Refused, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
-from whole.harness.scripts import git
-from whole.walls.conftest import repository_project
+from whole.harness.scripts import git, repository
+from whole.walls.conftest import CAGE, repository_project
 from whole.walls.test_protected_paths import planting, taken
 
 
@@ -76,16 +76,6 @@ def test_what_a_running_command_plants_is_gone_long_before_its_end(
         assert {one["path"] for one in result["taken_back"]} >= {".envrc", "a/b/.npmrc"}
         (project.root / "through").unlink()
     assert set(taken(daemon, project.root)) == set(places)
-
-
-def test_a_key_that_runs_a_command_is_gone_while_the_command_runs(project: Project) -> None:
-    rounds = (
-        "git config alias.st '!touch ran'; while grep -q touch .git/config; do sleep 0.01; done"
-    )
-    command = f"for i in 1 2 3 4 5 6 7 8; do {rounds}; done; git config branch.main.remote here"
-    result = project.call("shell.bash", command=command, timeout=7_000)
-    assert (result["exit_code"], result["timed_out"]) == (0, False), result
-    assert git("config", "branch.main.remote", cwd=project.root).strip() == "here"
 
 
 def test_a_file_that_is_written_through_a_mapping_is_put_back(project: Project) -> None:
@@ -166,3 +156,53 @@ def test_the_next_daemon_puts_in_order_what_a_killed_one_left(
     daemon.load(project)
     assert project.read(".npmrc") == "mine again\n"
     git("fsck", cwd=project.root)
+
+
+def test_undo_and_git_bring_back_what_the_operator_had_and_nothing_an_agent_wrote(
+    own: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    """One record for both ways back in time, and it outlives the daemon."""
+    plain = '[daemon]\nbind = "127.0.0.1:0"\n'
+    root = tmp_path / "p"
+    root.mkdir()
+    mine, newer = "export A=1\n", "export A=2\n"
+    repository(root, {".envrc": mine, "a.txt": "one\n"})
+    daemon = own(config=plain)
+    daemon.start()
+    project = Project(root, cage=CAGE)
+    daemon.load(project)
+    project.call("shell.bash", command="true")  # the operator's is on record from here on
+    # An agent may write it for a while, and does so twice.
+    daemon.stop()
+    allowed = f'[tools]\nallow_protected = [{{ project = "{root}", path = ".envrc" }}]\n'
+    daemon.write("config.toml", f"{plain}{allowed}")
+    daemon.start()
+    daemon.load(project)
+    for text in ("export A=agent\n", "export A=again\n"):
+        project.call("file.read", path=".envrc")
+        project.call("file.write", path=".envrc", content=text)
+    daemon.stop()
+    daemon.write("config.toml", plain)
+    daemon.start()
+    daemon.load(project)
+    error = daemon.error("POST", f"/projects/{project.id}/undo", {})
+    assert error["code"] == "path_protected", error
+    assert project.read(".envrc") == "export A=again\n"
+    daemon.post(f"/projects/{project.id}/undo", {"count": 2})
+    assert project.read(".envrc") == mine
+    # Git in a cage: the operator's older text comes back, the agent's does not.
+    project.write(".envrc", newer)
+    git("commit", "-q", "-am", "newer", cwd=root)
+    project.call("shell.bash", command="true")
+    daemon.stop()
+    daemon.start()
+    daemon.load(project)
+    result = project.call("shell.bash", command="git restore --source HEAD~1 -- .envrc; cat a.txt")
+    assert not result.get("taken_back"), result
+    assert project.read(".envrc") == mine
+    result = project.call(
+        "shell.bash",
+        command="echo export A=agent > .envrc; git stash -q; git stash pop -q; cat a.txt",
+    )
+    assert [one["path"] for one in result["taken_back"]] == [".envrc"]
+    assert project.read(".envrc") == mine

@@ -144,6 +144,21 @@ def move_away(root: str, parts: Sequence[str], floor: int, kept_in: Path | None)
     return place
 
 
+def make_folder(root: str, parts: Sequence[str]) -> bool:
+    """Make a folder where there is none; return whether it is there now."""
+    try:
+        with open_folder(root, parts[:-1]) as folder:
+            os.mkdir(parts[-1], 0o755, dir_fd=folder)
+            if os.geteuid() == 0:
+                owner = os.fstat(folder)
+                os.chown(
+                    parts[-1], owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False
+                )
+    except OSError:
+        return False
+    return True
+
+
 def forget_oldest(kept_in: Path, most: int) -> None:
     """Keep the newest files of a folder only. Raises OSError."""
     with os.scandir(kept_in) as entries:

@@ -61,13 +61,15 @@ class Sweep:
     The `final` one comes when no guest is left. Before it git may be at work: what it is about is
     left to it for a while. A `quick` one leaves to the next all that can wait. `closed` are open
     folders that no guest can write to, by the place where they were; `by_operator` tells, of a
-    change that was just seen, whether no guest can have made it.
+    change that was just seen, whether no guest can have made it. With `covered`, every guest has
+    copies of the configuration files that have some.
     """
 
     final: bool = False
     quick: bool = False
     closed: Mapping[Parts, int] = field(default_factory=dict[Parts, int])
     by_operator: Callable[[], bool] = bool
+    covered: bool = False
 
 
 FINAL: Final = Sweep(final=True)

@@ -46,6 +46,21 @@ def show_read_only(policy: CagePolicy, folders: Iterable[str]) -> CagePolicy:
     return replace(policy, fs=(*kept, *(FsGrant(path, FsMode.RO) for path in shut)))
 
 
+def pin(policy: CagePolicy, folders: Iterable[str]) -> CagePolicy:
+    """Return a policy that mounts these writable folders each for itself. Pure.
+
+    What is a mount cannot be moved away.
+    """
+    more = tuple(FsGrant(path, FsMode.RW) for path in folders)
+    return replace(policy, fs=(*policy.fs, *more)) if more else policy
+
+
+def can_write(policy: CagePolicy, path: str) -> bool:
+    """Return whether the nearest entry at or above a path is a writable one. Pure."""
+    above = [one for one in policy.fs if _within(path, one.path)]
+    return bool(above) and max(above, key=lambda one: len(one.path)).mode is FsMode.RW
+
+
 def names_protected(path: str, rules: ProtectedRules) -> bool:
     """Return whether a granted path is protected itself, seen from the project it lies in.
 

@@ -11,13 +11,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.activity import Activity, read_activity
+from kaged.cage.protected.copies import CoverLink, FolderId
 from kaged.cage.protected.files import open_folder
 from kaged.cage.protected.findings import Findings, Sweep
 from kaged.cage.protected.memory import TreeMemory
@@ -33,12 +34,9 @@ WATCH_AFTER_S: Final = 0.05
 MAX_TREES: Final = 64
 MAX_EVENTS: Final = 50
 KEPT_FOLDER: Final = "taken-back"
+COPIES_FOLDER: Final = "git-configs"
 
 _log = structlog.get_logger("kaged.cage")
-
-
-FolderId: TypeAlias = tuple[int, int]
-"""Device and number of a folder, while it is kept open."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,6 +51,12 @@ class Watch:
     cage_id: str = ""
     first_pid: int = 0
     """The cage's first process, by the host's number; 0 while it starts."""
+    links: tuple[CoverLink, ...] = ()
+    """What is to be mounted over the configuration files that it could write."""
+    pinned: tuple[str, ...] = ()
+    """Folders that are to be mounted onto themselves, so that it cannot move them."""
+    covered: bool = True
+    """Whether the links are in place, as far as the cage runs."""
 
     def mounted(self, shown: Mapping[str, FolderId]) -> None:
         """Take note of what was really mounted, which another guest may have swapped meanwhile."""
@@ -62,6 +66,14 @@ class Watch:
                 for parts, one in self.closed[tree.root].items()
                 if shown.get(tree.state.tree.path(parts)) == one
             }
+
+    @property
+    def copies(self) -> tuple[tuple[str, str], ...]:
+        """The folders of copies that this cage is shown, and where."""
+        if not self.links:
+            return ()
+        every = (tree.state.copies for tree in self.trees)
+        return tuple((str(one.folder), one.inside) for one in every if one.known)
 
     @property
     def read_only(self) -> tuple[str, ...]:
@@ -104,6 +116,11 @@ class _GuardedTree:
             os.close(self._held.popitem()[1])
 
     @property
+    def covered(self) -> bool:
+        """Whether every guest has copies of the configuration files that have some."""
+        return all(watch.covered for watch in self.watches)
+
+    @property
     def closed(self) -> dict[Parts, int]:
         """The open folders that no running cage can write to."""
         shown = [set(watch.closed.get(self.root, {}).items()) for watch in self.watches]
@@ -118,12 +135,14 @@ class ProtectedGuard:
         self,
         rules_of: Callable[[str], ProtectedRules],
         kept_in: Path,
+        copies_in: Path,
         on_event: Callable[[str, JsonObject], None],
         clock: Clock,
         tasks: Tasks,
     ) -> None:
         self._rules_of = rules_of
         self._kept_in = kept_in / KEPT_FOLDER
+        self._copies_in = copies_in / COPIES_FOLDER
         self._on_event = on_event
         self._clock = clock
         self._tasks = tasks
@@ -136,11 +155,23 @@ class ProtectedGuard:
             tree = self._tree(kept.root)
             self._report(tree, tree.state.recover(kept), "a cage of an earlier daemon")
 
-    async def enter(self, name: str, roots: Iterable[str], *, git: bool = True) -> Watch:
+    def operator_had(self, root: str, path: str, data: bytes) -> bool:
+        """Return whether the operator had a content at a protected path of a tree. Blocks."""
+        return self._tree(root).state.operator_had(tuple(path.split("/")), data)
+
+    async def enter(
+        self,
+        name: str,
+        roots: Iterable[str],
+        *,
+        git: bool = True,
+        writable: Callable[[str], bool] = bool,
+    ) -> Watch:
         """Remember what lies in the protected places of these trees, before a cage can write.
 
-        Where git writes nothing, because there is no repository or the cage has no `git`, the
-        project's protected folders are closed as its folders of hooks are.
+        `writable` tells of a path below them whether this cage is to write there. Where git writes
+        nothing, because there is no repository or the cage has no `git`, the project's protected
+        folders are closed as its folders of hooks are.
         """
         watch = Watch(name, tuple(self._tree(root) for root in roots), {})
         entered: list[_GuardedTree] = []
@@ -157,6 +188,12 @@ class ProtectedGuard:
                     watch.closed[tree.root] = {
                         parts: one for parts, one in held.items() if one is not None
                     }
+                    links = state.copies.links()
+                    watch.links += tuple(
+                        one for one in links if writable(f"{one.folder}/{one.name}")
+                    )
+                    pinned = (state.tree.path(parts) for parts in state.pinned)
+                    watch.pinned += tuple(one for one in pinned if writable(one))
                     tree.watches.append(watch)
                     entered.append(tree)
                 if tree.task is None:
@@ -197,7 +234,8 @@ class ProtectedGuard:
             for old in idle[: max(len(self._trees) - MAX_TREES, 0)]:
                 del self._trees[old]
             tree = ProtectedTree(root, self._rules_of(root))
-            known = self._trees[root] = _GuardedTree(ProtectedState(tree, self._kept_in))
+            state = ProtectedState(tree, self._kept_in, copies_in=self._copies_in)
+            known = self._trees[root] = _GuardedTree(state)
         return known
 
     def _forget(self, tree: _GuardedTree, watch: Watch) -> None:
@@ -205,6 +243,7 @@ class ProtectedGuard:
             tree.watches.remove(watch)
             if not tree.watches:
                 self._memory.forget(tree.root)
+                tree.state.copies.remove()
                 tree.let_go()
         if not tree.watches and tree.task is not None:
             tree.task.cancel()
@@ -213,6 +252,8 @@ class ProtectedGuard:
     async def _keep_sweeping(self, tree: _GuardedTree) -> None:
         await asyncio.sleep(WATCH_AFTER_S)
         watch = TreeWatch.open(tree.state.tree)
+        if watch is not None:
+            watch.add_copies(tree.state.copies.folders())
         timer = LookTimer(watch)
         loop = asyncio.get_running_loop()
         full_s = loop.time() + SWEEP_EVERY_S
@@ -254,7 +295,7 @@ class ProtectedGuard:
         return found
 
     async def _sweep_now(self, tree: _GuardedTree, *, final: bool, quick: bool) -> None:
-        how = Sweep(final=final, quick=quick, closed=tree.closed)
+        how = Sweep(final=final, quick=quick, closed=tree.closed, covered=tree.covered)
         pids = tuple(watch.first_pid for watch in tree.watches)
         try:
             found = await asyncio.to_thread(self._sweep_tree, tree, how, pids)

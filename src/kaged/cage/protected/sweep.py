@@ -19,9 +19,11 @@ from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.configurations import GitConfigs
+from kaged.cage.protected.copies import ConfigCopies
 from kaged.cage.protected.files import (
     Content,
     forget_oldest,
+    make_folder,
     move_away,
     put_content,
     read_content,
@@ -35,17 +37,18 @@ from kaged.cage.protected.findings import (
     could_not,
 )
 from kaged.cage.protected.memory import KeptTree, content_of, kept_files, this_process
+from kaged.cage.protected.operator_record import OperatorRecord
 from kaged.cage.protected.repositories import (
+    config_files,
     git_dirs,
     hook_folders,
     in_flight,
     just_changed,
 )
 from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, shown_path
-from kaged.kernel.protected_paths import GIT_DIR, HOOKS, PathClass
+from kaged.kernel.protected_paths import GIT_DIR, HOOKS, WORKTREES, PathClass
 
 MAX_KEPT_TOTAL: Final = 32 * 1024 * 1024
-MAX_ACCEPTED: Final = 64
 MAX_HOOK_MOUNTS: Final = 100
 MAX_OWN_MOUNTS: Final = 20
 MAX_LOOKS: Final = 50
@@ -75,13 +78,18 @@ class ProtectedState:
         tree: ProtectedTree,
         kept_in: Path,
         monotonic: Callable[[], float] = time.monotonic,
+        *,
+        copies_in: Path | None = None,
     ) -> None:
         self.tree = tree
         self._kept_in = kept_in
         self._monotonic = monotonic
         self._places: dict[Parts, _Saved] = {}
-        self._configs = GitConfigs(tree, self._move_away)
-        self._accepted: dict[str, set[str]] = {}
+        self.copies = ConfigCopies(tree, copies_in or kept_in.with_name("git-configs"))
+        self._configs = GitConfigs(tree, self._move_away, self.copies)
+        self._known_dirs: frozenset[Parts] = frozenset()
+        self._made_by_guests: set[Parts] = set()
+        self._record = OperatorRecord(kept_in / "operator", tree.root)
         self._held_since_s: float | None = None
         self._room = MAX_MOVED
         self._rebased_ns = 0
@@ -91,8 +99,10 @@ class ProtectedState:
         self.hook_dirs: tuple[Parts, ...] = ()
         """Folders of hooks that a cage is shown read-only, each as names below the root.
 
-        Those of the tree's own repository and its submodules; a nested one must stay removable.
+        One of a repository that a guest made is not among them: it must stay removable.
         """
+        self.pinned: tuple[Parts, ...] = ()
+        """Folders of the tree's own repository that no guest may move away."""
         self.own_dirs: tuple[Parts, ...] = ()
         """Other protected folders right below the root, for cages in which git writes none."""
         self.in_git = True
@@ -130,12 +140,28 @@ class ProtectedState:
             room -= size
             self._places[parts] = saved
             self._accept(saved)
+        with contextlib.suppress(OSError):
+            self._record.keep()
         self._configs.rebase(dirs)
+        self._known_dirs = dirs
+        self._made_by_guests &= dirs
         self._note_hooks(dirs)
+        self._note_copies(dirs)
         self._note_own(found)
         self.in_git = bool(dirs or found.gitfiles)
         self._partial = found.more
         return found.complete and not found.more
+
+    def operator_had(self, parts: Parts, data: bytes) -> bool:
+        """Return whether the operator had this content in a protected place of this name."""
+        match = self.tree.rules.find(parts)
+        if match is None:
+            return False
+        key = "/".join(parts[match.depth - 1 :])
+        # Undo keeps the mode that a file has by now.
+        digests = (_digest_of(data, stat.S_IFREG | mode) for mode in (0, 0o100, 0o111))
+        with self._lock:
+            return any(self._record.has(key, one) for one in digests)
 
     def kept(self) -> KeptTree:
         """Return what is to be remembered beyond this daemon's life."""
@@ -156,6 +182,7 @@ class ProtectedState:
                     self._places[parts] = _Saved(place, content, file.digest)
                 else:
                     self._configs.contents[parts] = content
+            self._configs.finish()
             findings, tree = Findings(), self.tree
             dirs = git_dirs(tree, tree.look())
             self._configs.sweep(dirs, findings, FINAL, waited_s=0.0)
@@ -204,6 +231,7 @@ class ProtectedState:
             self._held_since_s = None
         elif findings.held and self._held_since_s is None:
             self._held_since_s = self._monotonic()
+        self._made_by_guests |= dirs - self._known_dirs
         self._note_hooks(dirs)
         return findings, found.more
 
@@ -236,7 +264,7 @@ class ProtectedState:
             elif not self._refused(place):
                 self._places[parts] = now
                 findings.changed.append(ReviewedChange(shown_path(parts), place.why))
-            elif now.digest in self._accepted.get(place.key, ()) or (
+            elif self._record.has(place.key, now.digest) or (
                 # Not remembered, but not touched since either.
                 self._partial and saved is None and place.signature[-1] < self._rebased_ns
             ):
@@ -313,19 +341,59 @@ class ProtectedState:
         return False
 
     def _accept(self, saved: _Saved) -> None:
-        known = self._accepted.setdefault(saved.place.key, set())
-        if len(known) < MAX_ACCEPTED:
-            known.add(saved.digest)
+        if self._refused(saved.place):
+            self._record.add(saved.place.key, saved.digest)
 
     def _note_hooks(self, dirs: frozenset[Parts]) -> None:
         folders: list[Parts] = []
-        own = [one for one in dirs if not one or one[0] == GIT_DIR]
-        for one in sorted(own, key=lambda parts: (len(parts), parts))[:MAX_HOOK_MOUNTS]:
+        for one in self._shut(dirs)[:MAX_HOOK_MOUNTS]:
             parts = (*one, HOOKS)
+            if self.tree.rules.allows(parts):
+                continue
             signature = self.tree.signature(parts)
-            if signature is not None and stat.S_ISDIR(signature[0]):
+            if signature is None:
+                there = make_folder(self.tree.root, parts)
+            else:
+                there = stat.S_ISDIR(signature[0])
+            if there:
                 folders.append(parts)
-        self.hook_dirs = tuple(one for one in folders if not self.tree.rules.allows(one))
+        self.hook_dirs = tuple(folders)
+
+    def _note_copies(self, dirs: frozenset[Parts]) -> None:
+        """Copy the configuration of repositories, and pin the folders that lead to it.
+
+        Not what lies in the work tree or belongs to a linked work tree: git removes these itself,
+        and would stop half-way at a mount.
+        """
+        shut = self._shut(dirs)
+        inner = [
+            parts
+            for parts in config_files(self.tree, shut)
+            if any(parts[: len(one)] == one and WORKTREES not in parts[len(one) :] for one in shut)
+        ]
+        self.copies.rebase(inner)
+        self.pinned = tuple(
+            sorted(
+                {
+                    parts[:size]
+                    for parts in self.copies.known
+                    if parts[0] == GIT_DIR
+                    for size in range(1, len(parts))
+                }
+            )
+        )
+
+    def _shut(self, dirs: frozenset[Parts]) -> list[Parts]:
+        """Return the repositories that are the operator's, the nearest to the root first.
+
+        A folder without a HEAD is none any more: a guest that removes one is stopped once only.
+        """
+        mine = [
+            one
+            for one in dirs - self._made_by_guests
+            if WORKTREES not in one and self.tree.signature((*one, "HEAD")) is not None
+        ]
+        return sorted(mine, key=lambda parts: (len(parts), parts))
 
     def _note_own(self, found: Inventory) -> None:
         """Note the folders at the root whose every file is refused."""
@@ -344,8 +412,12 @@ def _digest(content: Content, place: Place) -> str:
     said = content.data if content.data is not None else repr(place.signature).encode()
     if content.link is not None:
         said = content.link.encode(errors="surrogateescape")
+    return _digest_of(said, content.mode)
+
+
+def _digest_of(said: bytes, mode: int) -> str:
     # Whether it can be run is part of what it is.
-    kind = f"{stat.S_IFMT(content.mode):o} {content.mode & 0o111:o} ".encode()
+    kind = f"{stat.S_IFMT(mode):o} {mode & 0o111:o} ".encode()
     return hashlib.sha256(kind + said).hexdigest()
 
 

@@ -11,7 +11,8 @@ import ctypes
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import field
 from enum import IntEnum
 from typing import Final, Self
 
@@ -57,12 +58,20 @@ class TreeWatch:
     _by_number: dict[int, Parts]
     _numbers: dict[Parts, int]
     _looks: int = -1
+    _copies: set[int] = field(default_factory=set[int])
 
     @classmethod
     def open(cls, tree: ProtectedTree) -> Self | None:
         """Begin to watch; None where the kernel gives no more. Blocks."""
         fd = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         return None if fd < 0 else cls(fd, tree, {}, {})
+
+    def add_copies(self, folders: Iterable[str]) -> None:
+        """Watch the folders in which guests write copies, too. Blocks."""
+        for path in folders:
+            number = _LIBC.inotify_add_watch(self.fd, os.fsencode(path), _MASK)
+            if number >= 0:
+                self._copies.add(number)
 
     def follow(self) -> bool:
         """Watch the folders that the last look found; return whether any is new. Blocks."""
@@ -111,7 +120,11 @@ class TreeWatch:
                 del self._numbers[parts]
             return Urgency.NONE
         parts = self._by_number.get(number)
-        if parts is None or name.startswith(_OWN_PREFIX):
+        if name.startswith(_OWN_PREFIX):
+            return Urgency.NONE
+        if number in self._copies:
+            return Urgency.NOW if mask & (_CLOSE_WRITE | _MOVED_TO) else Urgency.NONE
+        if parts is None:
             return Urgency.NONE
         if not self._tree.name_matters(parts, name):
             is_new = mask & _IS_DIR and mask & (_CREATE | _MOVED_TO)
