@@ -17,6 +17,8 @@ from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
 from kaged.config.agents import AgentTree
 from kaged.inbox import Inbox
+from kaged.kernel.identity import EVERYTHING, Actor
+from kaged.kernel.kept_actor import KeptActor
 from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, HookRunner, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
@@ -157,6 +159,7 @@ class LoopLab:
             pipeline=pipeline,
             run_ended=[lambda project_id, run_id: self.cleaned.append((project_id, run_id))],
             ready=always_ready,
+            renew_actor=self._renew,
             idle_s=lambda: idle_s,
             clock=clock,
             ids=ids,
@@ -192,6 +195,10 @@ class LoopLab:
         self.work.interactions.connect(self.driver.takes_over, self.driver.answered)
         self.agent_tools.register([*project_tools(self.work), *tools])
         self.load(project)
+
+    async def _renew(self, kept: KeptActor) -> Actor | None:
+        """Let everybody in again, as whoever they were."""
+        return kept.person(kept.facts, EVERYTHING) if kept.by_front_end else kept.operator()
 
     async def _record(self, event: AuditEvent) -> None:
         self.recorded.append(event)

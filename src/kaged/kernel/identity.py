@@ -57,12 +57,15 @@ class PersonFacts:
     """What a verified source says about a person. The source has bounded every list and text.
 
     Claims are pairs of name and value, sorted, so that the facts can be compared and hashed.
+    `groups` are those of the provider at sign-in that the configuration names somewhere: whether
+    they still let the person in can be asked again without the provider.
     """
 
     person_id: str
     roles: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()
     claims: tuple[tuple[str, str], ...] = ()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Actor:
 
     `roles`, `teams` and `claims` say more about the person; policies decide on them. `projects` and
     `operations` are what the operator allows them: None is everything, an empty set nothing.
+    `facts` is what the source alone said; a later moment can add to it what is allowed then.
 
     `thread_id` is the thread within the chat, and the two source names are what the chat calls the
     person; they route and describe, and decide nothing.
@@ -137,6 +141,7 @@ class Actor:
     thread_id: str | None = None
     source_username: str | None = None
     source_display_name: str | None = None
+    facts: PersonFacts | None = None
     request_id: str = field(default="", compare=False, repr=False)
 
     @classmethod
@@ -170,6 +175,7 @@ class Actor:
             claims=facts.claims,
             projects=grant.projects,
             operations=grant.operations,
+            facts=facts,
             request_id=request_id,
         )
 

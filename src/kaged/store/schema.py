@@ -277,6 +277,7 @@ agent_runs = _table(
     Column("usage", Text, nullable=False),  # a JSON object
     Column("error", Text),  # a JSON object
     Column("teams", Text, nullable=False),  # a JSON list: of whoever began it, as they were then
+    Column("started_with", Text, nullable=False),  # a JSON object: for whom, by which agent
     Column("started_at_ms", BIG, nullable=False),
     Column("ended_at_ms", BIG),
     _index("agent_runs_session", "session_id", "started_at_ms"),

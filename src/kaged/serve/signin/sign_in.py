@@ -22,7 +22,8 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import OidcSection
 from kaged.config.settings import Settings
 from kaged.config.token_file import TOKEN_BYTES, digest_secret
-from kaged.serve.signin.admission import SignedIn, admit, kept_claims
+from kaged.kernel.identity import PersonFacts
+from kaged.serve.signin.admission import SignedIn, admit, admit_again, kept_claims
 from kaged.serve.signin.errors import (
     SignInRefused,
     SignInUnavailable,
@@ -319,6 +320,14 @@ class SignIn:
         except SignInRefused as error:
             raise TokenRefused(error.message, fix=error.fix) from None
         return admit(client.section, self._operator_id, claims)
+
+    def admitted_again(self, facts: PersonFacts) -> SignedIn:
+        """Return who somebody is by now who signed in before. The provider is not asked.
+
+        Raises:
+            KagedError: `sign_in_disabled`, `sign_in_not_allowed`.
+        """
+        return admit_again(self.require_section(), self._operator_id, facts)
 
     # -- how it is doing -----------------------------------------------------------------------
 
