@@ -16,7 +16,7 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     auth_required,
 )
-from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.linkpage import LinkPage, LinkPurpose
 from kaged.services.providers.oauth import OAuthClient
 
 PASSWORD_KIND: Final = "password"  # noqa: S105 - the kind of a credential, not one
@@ -48,7 +48,8 @@ class LinkedProvider(ABC):
         """Start linking an account: at the authorization server, or with a page of our own."""
         if self._oauth is not None:
             return await self._oauth.begin()
-        url, ticket, ends_ms = await self._page.offer(self._page_title, self._try_password)
+        purpose = LinkPurpose(self._page_title, call.capability_id, call.context.user_id)
+        url, ticket, ends_ms = await self._page.offer(purpose, self._try_password)
         return contract.CapabilityAuthBeginResult(
             auth_url=url,
             expires_at_ms=ends_ms,
@@ -100,8 +101,9 @@ class LinkedProvider(ABC):
         ticket = call.flow_state.get("ticket")
         if self._oauth is not None or not isinstance(ticket, str):
             return True  # the page is the authorization server's
+        purpose = LinkPurpose(self._page_title, call.capability_id, call.user_id)
         return await self._page.reopen(
-            ticket, call.auth_url, call.expires_at_ms, self._page_title, self._try_password
+            ticket, call.auth_url, call.expires_at_ms, purpose, self._try_password
         )
 
     def auth_cancel(self, call: contract.AuthResumeCall) -> None:

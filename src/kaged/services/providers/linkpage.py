@@ -60,9 +60,18 @@ Raises CapabilityError with a text for the person when they do not work.
 """
 
 
+@dataclass(frozen=True, slots=True)
+class LinkPurpose:
+    """What a page says before anybody types something: what is linked, as what and for whom."""
+
+    title: str
+    capability_id: str
+    person: str
+
+
 @dataclass(slots=True)
 class _Offer:
-    title: str
+    purpose: LinkPurpose
     try_: Try
     ends_s: float
     attempts: int = 0
@@ -92,7 +101,7 @@ class LinkPage:
         # Pages that ended before their time, and when they would have: no restart opens them.
         self._ended: dict[str, float] = {}
 
-    async def offer(self, title: str, try_: Try) -> tuple[str, str, int]:
+    async def offer(self, purpose: LinkPurpose, try_: Try) -> tuple[str, str, int]:
         """Open a page for one account; returns its address, the ticket in it, and when it ends.
 
         Raises:
@@ -105,7 +114,7 @@ class LinkPage:
                 "too many accounts are being linked right now", retry_after_seconds=60
             )
         ticket = secrets.token_urlsafe(_TICKET_BYTES)
-        self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
+        self._offers[ticket] = _Offer(purpose, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
         return (
             self._address(ticket),
             ticket,
@@ -113,7 +122,7 @@ class LinkPage:
         )
 
     async def reopen(
-        self, ticket: str, address: str, ends_at_ms: int, title: str, try_: Try
+        self, ticket: str, address: str, ends_at_ms: int, purpose: LinkPurpose, try_: Try
     ) -> bool:
         """Open a page again that an earlier daemon offered at `address`.
 
@@ -132,7 +141,7 @@ class LinkPage:
             elsewhere = address != self._address(ticket)
             if elsewhere or len(self._offers) >= OFFERS_LIMIT:
                 return False
-            self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + left_s)
+            self._offers[ticket] = _Offer(purpose, try_, self._clock.monotonic_s() + left_s)
         return True
 
     def end(self, ticket: str) -> None:
@@ -259,15 +268,21 @@ class LinkPage:
         offer.code_hash, offer.credential = _hashed(code), credential
         return "200 OK", _page(
             "It works",
-            "<p>Give this code to your assistant. It works once, for ten minutes.</p>"
+            "<p>Give this code to your assistant, in the chat where you began. It works once, for "
+            f"ten minutes, and only for <b>{html.escape(offer.purpose.person)}</b>: give it to "
+            "nobody else.</p>"
             f"<p><code>{html.escape(code)}</code></p>",
         )
 
 
 def _form(offer: _Offer, problem: str = "") -> str:
     said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
+    person, capability = html.escape(offer.purpose.person), html.escape(offer.purpose.capability_id)
     return _page(
-        html.escape(offer.title),
+        html.escape(offer.purpose.title),
+        f"<p>This links an account as <b>{capability}</b> for <b>{person}</b>, whose assistant may "
+        f"use it from then on. Go on only if you are {person} and began this yourself. If somebody "
+        "sent you this link, close the page.</p>"
         "<p>What you type here goes to this machine's daemon, which keeps it encrypted. "
         f"Your assistant never sees it.</p>{said}"
         '<form method="post" autocomplete="off">'
