@@ -92,7 +92,7 @@ class SignIn:
         self._sealer = FlowSealer(clock)
         self._known: _Client | None = None
         self._logouts: OrderedDict[str, None] = OrderedDict()
-        self._ending = asyncio.Event()
+        self._change = asyncio.Event()
 
     # -- what is configured --------------------------------------------------------------------
 
@@ -251,23 +251,24 @@ class SignIn:
     async def close(self, value: str) -> bool:
         """End one browser's session; return whether there was one."""
         ended = await self._store.sign_ins.delete(_digest(value))
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     async def close_all(self) -> int:
         """End every browser's session; return how many."""
         ended = await self._store.sign_ins.delete_all()
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     @property
-    def next_ending(self) -> asyncio.Event:
-        """Set when somebody's session ends: whoever serves a stream of one looks again."""
-        return self._ending
+    def next_change(self) -> asyncio.Event:
+        """Set when somebody may not be let in any more: whoever serves a stream looks again."""
+        return self._change
 
-    def _tell_ended(self) -> None:
-        self._ending.set()
-        self._ending = asyncio.Event()
+    def tell_change(self) -> None:
+        """Let whoever serves a stream look again: a session has ended, or the rules differ."""
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def logout_url(self) -> str | None:
         """Return where a browser ends its session at the provider; None when nowhere."""
@@ -299,7 +300,7 @@ class SignIn:
         ended = await self._store.sign_ins.delete_of(
             client.section.issuer, subject=order.subject, provider_session=order.provider_session
         )
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     # -- programs ------------------------------------------------------------------------------
