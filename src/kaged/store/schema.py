@@ -404,3 +404,10 @@ sign_ins = _table(
     _index("sign_ins_subject", "issuer", "subject"),
     _index("sign_ins_expiry", "expires_at_ms"),
 )
+
+sign_outs = _table(
+    "sign_outs",  # when the provider said so; tokens that it gave before count no more
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("at_ms", BIG, nullable=False),
+)

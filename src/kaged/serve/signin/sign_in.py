@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -30,6 +30,7 @@ from kaged.serve.signin.errors import (
     TokenRefused,
 )
 from kaged.serve.signin.flow import FlowSealer, SignInFlow
+from kaged.serve.signin.introspection import TokenIntrospection, is_signed
 from kaged.serve.signin.provider import OpenIdProvider
 from kaged.serve.signin.verifier import TokenVerifier
 from kaged.store import Store
@@ -72,6 +73,7 @@ class _Client:
     secret: str | None
     provider: OpenIdProvider
     verifier: TokenVerifier
+    introspection: TokenIntrospection | None
 
 
 class SignIn:
@@ -317,10 +319,28 @@ class SignIn:
         # Clients that follow the URL standard write an origin with a slash.
         audiences = [url] if urlsplit(url).path not in ("", "/") else [url.rstrip("/"), f"{url}/"]
         try:
-            claims = await client.verifier.access_token(token, audiences)
+            if client.introspection is not None and not is_signed(token):
+                claims = await client.introspection.access_token(token, audiences)
+            else:
+                claims = await client.verifier.access_token(token, audiences)
         except SignInRefused as error:
             raise TokenRefused(error.message, fix=error.fix) from None
+        await self._require_not_signed_out(client.section.issuer, claims)
         return admit(client.section, self._operator_id, claims)
+
+    async def _require_not_signed_out(self, issuer: str, claims: JsonObject) -> None:
+        """Refuse a token that the provider gave before it said that its person signed out.
+
+        Raises:
+            TokenRefused: that is so, or nobody can tell when it was given.
+        """
+        over_ms = await self._store.sign_ins.signed_out_at_ms(issuer, str(claims["sub"]))
+        given = claims.get("iat")
+        if over_ms is not None and (not isinstance(given, int) or given * 1000 <= over_ms):
+            raise TokenRefused(
+                "The token is not accepted: its person signed out at the provider since.",
+                fix="sign in again to get a new one",
+            )
 
     def admitted_again(self, facts: PersonFacts) -> SignedIn:
         """Return who somebody is by now who signed in before. The provider is not asked.
@@ -379,8 +399,37 @@ class SignIn:
             ca_file = None if section.ca_file is None else str(section.ca_file)
             provider = OpenIdProvider(section.issuer, self._clock, ca_file)
             verifier = TokenVerifier(provider, section.client_id, self._clock)
-            self._known = known = _Client(section, secret, provider, verifier)
+            introspection = None
+            if section.introspection_seconds is not None:
+                introspection = TokenIntrospection(
+                    self._introspect, section.issuer, section.introspection_seconds, self._clock
+                )
+            self._known = known = _Client(section, secret, provider, verifier, introspection)
         return known
+
+    async def _introspect(self, form: Mapping[str, str]) -> tuple[int, JsonObject]:
+        client = self._client()
+        metadata = await client.provider.metadata()
+        if metadata.introspection_endpoint is None:
+            raise SignInUnavailable(
+                "Nobody can sign in now: the provider has no introspection endpoint.",
+                fix="take introspection_seconds out of [auth.oidc]",
+            )
+        return await self._post_as_client(client, metadata.introspection_endpoint, form)
+
+    async def _post_as_client(
+        self, client: _Client, url: str, form: Mapping[str, str]
+    ) -> tuple[int, JsonObject]:
+        """Send a form to the provider as the client that this daemon is there."""
+        in_form = (await client.provider.metadata()).secret_in_form
+        if client.secret is not None and not in_form:
+            # RFC 6749, 2.3.1: both are encoded as in a form before they become Basic.
+            auth = (quote(client.section.client_id, safe=""), quote(client.secret, safe=""))
+            return await client.provider.post(url, form, auth)
+        own = {"client_id": client.section.client_id}
+        if client.secret is not None:
+            own["client_secret"] = client.secret
+        return await client.provider.post(url, {**form, **own})
 
     async def _exchanged(self, client: _Client, flow: SignInFlow, code: str) -> JsonObject:
         """Trade the code for an ID token; return its claims."""
@@ -390,16 +439,8 @@ class SignIn:
             "code": code,
             "redirect_uri": flow.redirect_uri,
             "code_verifier": flow.verifier,
-            "client_id": client.section.client_id,
         }
-        auth = None
-        if client.secret is not None and metadata.secret_in_form:
-            form["client_secret"] = client.secret
-        elif client.secret is not None:
-            # RFC 6749, 2.3.1: both are encoded as in a form before they become Basic.
-            del form["client_id"]
-            auth = (quote(client.section.client_id, safe=""), quote(client.secret, safe=""))
-        status, body = await client.provider.post(metadata.token_endpoint, form, auth)
+        status, body = await self._post_as_client(client, metadata.token_endpoint, form)
         token, access = body.get("id_token"), body.get("access_token")
         if status >= 500:
             raise SignInUnavailable(
