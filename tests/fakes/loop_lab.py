@@ -198,7 +198,7 @@ class LoopLab:
 
     async def _renew(self, kept: KeptActor) -> Actor | None:
         """Let everybody in again, as whoever they were."""
-        return kept.person(kept.facts, EVERYTHING) if kept.by_front_end else kept.operator()
+        return kept.person(kept.facts, EVERYTHING) if kept.is_person else kept.operator()
 
     async def _record(self, event: AuditEvent) -> None:
         self.recorded.append(event)

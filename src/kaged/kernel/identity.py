@@ -110,8 +110,9 @@ class Actor:
     """Who acts, from where, and who vouched for that.
 
     An edge makes it once, from what it verified, and never from a prompt or a parameter.
-    `person_id` is None where nobody was authenticated (insecure mode). With `by_front_end` it is
-    the person whom a trusted front end named, in the chat that it named; otherwise the operator.
+    `person_id` is None where nobody was authenticated (insecure mode). With `is_person` it is one
+    of the people who are not the operator: whom a trusted front end named, in the chat that it
+    named, who signed in, or a service account. Otherwise the operator acts.
     Whoever has no chat type cannot use what is kept for private chats.
 
     `roles`, `teams` and `claims` say more about the person; policies decide on them. `projects` and
@@ -130,7 +131,7 @@ class Actor:
     chat_type: str | None = None
     chat_id: str | None = None
     provider: str | None = None
-    by_front_end: bool = False
+    is_person: bool = False
     roles: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()
     claims: tuple[tuple[str, str], ...] = ()
@@ -169,7 +170,7 @@ class Actor:
         return cls(
             facts.person_id,
             vouched_by,
-            by_front_end=True,
+            is_person=True,
             roles=facts.roles | grant.roles,
             teams=facts.teams | grant.teams,
             claims=facts.claims,

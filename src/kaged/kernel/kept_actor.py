@@ -31,7 +31,7 @@ class KeptActor:
 
     facts: PersonFacts
     vouched_by: VouchedBy
-    by_front_end: bool
+    is_person: bool
     verified_at_ms: int
     chat_type: str | None = None
     chat_id: str | None = None
@@ -47,7 +47,7 @@ class KeptActor:
             return None
         facts = actor.facts or PersonFacts(actor.person_id)
         texts: dict[str, str | None] = {name: getattr(actor, name) for name in _TEXTS}
-        return cls(facts, actor.vouched_by, actor.by_front_end, now_ms, **texts)
+        return cls(facts, actor.vouched_by, actor.is_person, now_ms, **texts)
 
     @classmethod
     def from_json(cls, value: JsonValue) -> KeptActor | None:
@@ -59,7 +59,7 @@ class KeptActor:
         if facts is None or vouched_by is None or not isinstance(verified, int):
             return None
         # Whoever is not known to be the operator is a person.
-        person = value.get("by_front_end") is not False
+        person = value.get("is_person") is not False
         return cls(facts, vouched_by, person, verified, **_texts(value))
 
     def as_json(self) -> JsonObject:
@@ -74,7 +74,7 @@ class KeptActor:
                 "groups": [*sorted(facts.groups)],
             },
             "vouched_by": self.vouched_by.value,
-            "by_front_end": self.by_front_end,
+            "is_person": self.is_person,
             "verified_at_ms": self.verified_at_ms,
             **{name: getattr(self, name) for name in _TEXTS},
         }

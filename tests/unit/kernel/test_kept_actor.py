@@ -56,7 +56,7 @@ def test_what_is_not_whole_is_nobody(broken: Any) -> None:
 
 def test_who_is_not_known_to_be_the_operator_is_a_person() -> None:
     written = _kept(Actor.operator("ada", VouchedBy.UNIX)).as_json()
-    del written["by_front_end"]
+    del written["is_person"]
     again = KeptActor.from_json(written)
     assert again is not None
-    assert again.by_front_end
+    assert again.is_person

@@ -49,12 +49,12 @@ def early_app(tmp_path: Path, clock: ManualClock) -> Listener:
 
 def test_a_trusted_front_end_names_person_and_chat(early_app: Listener) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
-    assert caller == Actor("ann", VouchedBy.BEARER, "group", "-100:7", by_front_end=True)
+    assert caller == Actor("ann", VouchedBy.BEARER, "group", "-100:7", is_person=True)
     assert (caller.provider, caller.if_known) == (None, caller)
 
 
 def test_without_a_chat_there_is_none(early_app: Listener) -> None:
-    assert early_app.knock(user_id="ann") == Actor("ann", VouchedBy.BEARER, by_front_end=True)
+    assert early_app.knock(user_id="ann") == Actor("ann", VouchedBy.BEARER, is_person=True)
 
 
 def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Listener) -> None:

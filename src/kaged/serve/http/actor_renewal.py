@@ -49,7 +49,7 @@ class ActorRenewal:
                 return kept.operator()
             # Who was the operator and is not any more is a person, to whom less is open.
             return kept.person(now.facts, rules.people.grant_of(facts.person_id))
-        if not kept.by_front_end:
+        if not kept.is_person:
             return kept.operator() if facts.person_id == rules.operator_id else None
         if not rules.trusted_proxies:
             return None
