@@ -454,7 +454,7 @@ class SessionDriver:
         return live
 
     def _follow_up(self, session_id: str, run_id: str) -> None:
-        """Tell whoever waits for the next run of a session which one it is."""
+        """Notify whoever waits for the next run of a session which one it is."""
         self._latest[session_id] = run_id
         self._latest.move_to_end(session_id)
         while len(self._latest) > MAX_LATEST:
