@@ -85,7 +85,8 @@ class BenchModel:
 
     async def stream(self, request: Any) -> AsyncGenerator[Any]:
         """Play the next turn; which one is read from the window."""
-        from kaged.models.turn import (
+        from kaged.kernel.kept_actor import KeptActor
+from kaged.models.turn import (
             AssistantMessage,
             ModelToolCall,
             ModelTurn,
@@ -205,6 +206,10 @@ async def _always_ready(_project_id: str | None) -> None:
     """Wait for nothing: there are no guards."""
 
 
+async def _nobody(_kept: KeptActor) -> None:
+    """Let nobody in again: no run goes on here."""
+
+
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
@@ -292,8 +297,10 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         todos=TodoService(store, ids),
         audit=audit,
         pipeline=lambda: None,
+        labels=sessions.labels,
         run_ended=(),
         ready=_always_ready,
+        renew_actor=_nobody,
         idle_s=lambda: 3600.0,
         clock=clock,
         ids=ids,

@@ -17,6 +17,8 @@ from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
 from kaged.config.agents import AgentTree
 from kaged.inbox import Inbox
+from kaged.kernel.identity import EVERYTHING, Actor
+from kaged.kernel.kept_actor import KeptActor
 from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, HookRunner, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
@@ -24,6 +26,7 @@ from kaged.projects.work_projects import WorkProjects
 from kaged.sessions.agent_run import RunState
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.hooks import SessionHooks
+from kaged.sessions.label_entries import open_labels
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
 from kaged.sessions.run_values import RunEnd
@@ -155,8 +158,10 @@ class LoopLab:
             todos=todos,
             audit=self.audit,
             pipeline=pipeline,
+            labels=open_labels(store, self.transcript, cast("Any", self.audit)),
             run_ended=[lambda project_id, run_id: self.cleaned.append((project_id, run_id))],
             ready=always_ready,
+            renew_actor=self._renew,
             idle_s=lambda: idle_s,
             clock=clock,
             ids=ids,
@@ -192,6 +197,10 @@ class LoopLab:
         self.work.interactions.connect(self.driver.takes_over, self.driver.answered)
         self.agent_tools.register([*project_tools(self.work), *tools])
         self.load(project)
+
+    async def _renew(self, kept: KeptActor) -> Actor | None:
+        """Let everybody in again, as whoever they were."""
+        return kept.person(kept.facts, EVERYTHING) if kept.is_person else kept.operator()
 
     async def _record(self, event: AuditEvent) -> None:
         self.recorded.append(event)

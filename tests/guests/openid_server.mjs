@@ -18,6 +18,7 @@ const [path] = process.argv.slice(2);
 let settings;
 let answer;
 let fetches = 0;
+let asked = 0;
 
 const text = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
 
@@ -53,6 +54,7 @@ function load(url) {
       backchannelLogout: { enabled: true },
       clientCredentials: { enabled: true },
       deviceFlow: { enabled: true },
+      introspection: { enabled: true },
       revocation: { enabled: true },
       rpInitiatedLogout: { enabled: true },
       resourceIndicators: {
@@ -63,7 +65,7 @@ function load(url) {
           scope: "openid profile use",
           audience: resource.replace(/\/$/, ""),
           accessTokenTTL: settings.access_ttl ?? 3600,
-          accessTokenFormat: "jwt",
+          accessTokenFormat: settings.opaque ? "opaque" : "jwt",
           jwt: { sign: { alg: "RS256" } },
         }),
       },
@@ -74,6 +76,7 @@ function load(url) {
   provider.on("backchannel.error", (_, error) => console.error(error));
   provider.use(async (ctx, next) => {
     if (ctx.path === "/jwks") fetches += 1;
+    if (ctx.path === "/token/introspection") asked += 1;
     await next();
     if (ctx.path === "/token" && settings.lie && ctx.body?.id_token) {
       ctx.body.id_token = await lied(ctx.body.id_token);
@@ -87,7 +90,7 @@ const server = createServer((request, response) => {
     load(`http://127.0.0.1:${server.address().port}`);
     response.end("{}");
   } else if (request.url === "/test/fetches") {
-    response.end(JSON.stringify({ jwks: fetches }));
+    response.end(JSON.stringify({ jwks: fetches, introspection: asked }));
   } else {
     answer(request, response);
   }

@@ -234,6 +234,7 @@ class _Run:
                     if getattr(old, name) != getattr(new, name)
                 ]  # fmt: skip
                 state.settings = fresh
+                daemon.services.sign_in.tell_change()
                 section = new.logging
                 try:
                     log_file = self._log_file or section.file

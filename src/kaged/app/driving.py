@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.compacting import Compactor
-from kaged.sessions.driver import RunEnded, SessionDriver
+from kaged.sessions.driver import RenewActor, RunEnded, SessionDriver
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.loop import LoopParts
 from kaged.sessions.policies import Policies
@@ -79,6 +79,7 @@ def build_driver(
     labels: SessionLabels,
     run_ended: Sequence[RunEnded],
     ready: Ready,
+    renew_actor: RenewActor,
     idle_s: Callable[[], float],
     clock: Clock,
     ids: Ids,
@@ -122,6 +123,7 @@ def build_driver(
         idle_s=idle_s,
         run_ended=run_ended,
         ready=ready,
+        renew_actor=renew_actor,
         clock=clock,
         ids=ids,
     )
@@ -141,6 +143,7 @@ def open_loop(
     pipeline: Callable[[], Pipeline | None],
     run_ended: Sequence[RunEnded],
     ready: Ready,
+    renew_actor: RenewActor,
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
@@ -170,6 +173,7 @@ def open_loop(
         labels=sessions.labels,
         run_ended=run_ended,
         ready=ready,
+        renew_actor=renew_actor,
         idle_s=lambda: float(settings().daemon.value.sessions.idle_seconds),
         clock=clock,
         ids=ids,

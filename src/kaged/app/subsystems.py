@@ -261,6 +261,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         pipeline=lambda: active_pipeline.pipeline,
         run_ended=[language_services.run_ended],
         ready=readiness.ready,
+        renew_actor=core.services.renew_actor,
         clock=clock,
         ids=ids,
         closing=closing,

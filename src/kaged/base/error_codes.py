@@ -56,6 +56,7 @@ EDGE: _Rows = {
     "unexpected_message": (400, "The client spoke on a stream that only the daemon speaks on."),
 }
 _DAEMON: _Rows = {
+    "actor_not_allowed": (403, "Whom a run acts for may not use its project any more."),
     "agent_not_found": (404, "The project has no agent at that path."),
     "agent_uncaged": (409, "The agent has no cage to go into."),
     "archive_invalid": (400, "The file is no whole backup of ours; nothing was changed."),

@@ -128,6 +128,13 @@ class OidcSection:
     session_hours: int = key(
         Whole(1, 720), "After how many hours a browser has to sign in again.", default=12
     )
+    introspection_seconds: int | None = optional(
+        Whole(1, 300),
+        "Ask the provider about access tokens that it has not signed (RFC 7662), and believe each "
+        "answer for so many seconds: a token that is taken back counts for that long at most. Left "
+        "out: such tokens are refused.",
+        default=None,
+    )
     ca_file: Path | None = optional(
         HostPath(),
         "Certificates of authorities that are trusted for the provider besides the machine's.",

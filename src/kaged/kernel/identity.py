@@ -57,12 +57,15 @@ class PersonFacts:
     """What a verified source says about a person. The source has bounded every list and text.
 
     Claims are pairs of name and value, sorted, so that the facts can be compared and hashed.
+    `groups` are those of the provider at sign-in that the configuration names somewhere: whether
+    they still let the person in can be asked again without the provider.
     """
 
     person_id: str
     roles: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()
     claims: tuple[tuple[str, str], ...] = ()
+    groups: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +110,14 @@ class Actor:
     """Who acts, from where, and who vouched for that.
 
     An edge makes it once, from what it verified, and never from a prompt or a parameter.
-    `person_id` is None where nobody was authenticated (insecure mode). With `by_front_end` it is
-    the person whom a trusted front end named, in the chat that it named; otherwise the operator.
+    `person_id` is None where nobody was authenticated (insecure mode). With `is_person` it is one
+    of the people who are not the operator: whom a trusted front end named, in the chat that it
+    named, who signed in, or a service account. Otherwise the operator acts.
     Whoever has no chat type cannot use what is kept for private chats.
 
     `roles`, `teams` and `claims` say more about the person; policies decide on them. `projects` and
     `operations` are what the operator allows them: None is everything, an empty set nothing.
+    `facts` is what the source alone said; a later moment can add to it what is allowed then.
 
     `thread_id` is the thread within the chat, and the two source names are what the chat calls the
     person; they route and describe, and decide nothing.
@@ -126,7 +131,7 @@ class Actor:
     chat_type: str | None = None
     chat_id: str | None = None
     provider: str | None = None
-    by_front_end: bool = False
+    is_person: bool = False
     roles: frozenset[str] = frozenset()
     teams: frozenset[str] = frozenset()
     claims: tuple[tuple[str, str], ...] = ()
@@ -137,6 +142,7 @@ class Actor:
     thread_id: str | None = None
     source_username: str | None = None
     source_display_name: str | None = None
+    facts: PersonFacts | None = None
     request_id: str = field(default="", compare=False, repr=False)
 
     @classmethod
@@ -164,12 +170,13 @@ class Actor:
         return cls(
             facts.person_id,
             vouched_by,
-            by_front_end=True,
+            is_person=True,
             roles=facts.roles | grant.roles,
             teams=facts.teams | grant.teams,
             claims=facts.claims,
             projects=grant.projects,
             operations=grant.operations,
+            facts=facts,
             request_id=request_id,
         )
 

@@ -47,7 +47,7 @@ OPERATORS: Final = Ownership()
 
 def ownership_of(actor: Actor) -> Ownership:
     """Return whose something is that an actor begins."""
-    if not actor.by_front_end:
+    if not actor.is_person:
         return OPERATORS
     group = actor.chat_id is not None and actor.chat_type not in {None, PRIVATE_CHAT}
     return Ownership(
@@ -60,7 +60,7 @@ def ownership_of(actor: Actor) -> Ownership:
 
 def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
     """Return whether an actor may do something with a thing. What is unknown is denied."""
-    if not actor.by_front_end:
+    if not actor.is_person:
         return True
     if not actor.person_id or not thing.owner or not may_use_project(actor, thing.project_id):
         return False
@@ -77,7 +77,7 @@ def may_use_project(actor: Actor, project_id: str | None) -> bool:
 
     The edge has put the ids of projects into `actor.projects`, in place of the operator's words.
     """
-    if not actor.by_front_end or actor.projects is None or project_id is None:
+    if not actor.is_person or actor.projects is None or project_id is None:
         return True
     return project_id in actor.projects
 
@@ -90,7 +90,7 @@ def may_answer(
     The operator may answer for everybody. People answer their own, where they were asked or in
     private; without a chat it is answered anywhere.
     """
-    if not actor.by_front_end:
+    if not actor.is_person:
         return True
     here = asked_in is None or asked_in == actor.chat_id or actor.chat_type == PRIVATE_CHAT
     mine = bool(actor.person_id) and actor.person_id == owner

@@ -108,7 +108,7 @@ class Standing:
 
 def require_operator(who: Actor) -> None:
     """Raise `operator_only` for somebody whom a front end speaks for: they agree to nothing."""
-    if who.by_front_end:
+    if who.is_person:
         raise KagedError(
             "Only the operator can agree to what a project asks for, or take that back.",
             code="operator_only",

@@ -301,7 +301,7 @@ class ProjectService:
         }
         try:
             standing = Standing.of(files.ask, record)
-            own = edit is not None and not who.by_front_end and standing.follows(edit)
+            own = edit is not None and not who.is_person and standing.follows(edit)
             yes = agreement is not None or own
             facts["trusted"] = yes or not standing.restricted
             await self._record("project.loaded", facts, record.id, who)

@@ -302,7 +302,7 @@ class AccountService:
 
 def _person(who: Actor) -> str | None:
     """Return whom a front end acts for; None for the operator's own listeners."""
-    return who.person_id if who.by_front_end else None
+    return who.person_id if who.is_person else None
 
 
 def _require_operator(who: Actor) -> None:

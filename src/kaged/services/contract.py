@@ -224,6 +224,8 @@ class AuthResumeCall:
     auth_url: str
     expires_at_ms: int
     flow_state: JsonObject = field(repr=False)
+    capability_id: str
+    user_id: str
 
 
 @dataclass(frozen=True, slots=True)

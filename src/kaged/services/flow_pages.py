@@ -35,4 +35,7 @@ def close_page(capability: RegisteredCapability | None, flow: Flow) -> None:
 
 
 def _call(flow: Flow) -> AuthResumeCall:
-    return AuthResumeCall(flow.auth_url, flow.row.expires_at_ms, flow.flow_state)
+    row = flow.row
+    return AuthResumeCall(
+        flow.auth_url, row.expires_at_ms, flow.flow_state, row.capability_id, row.user_id
+    )

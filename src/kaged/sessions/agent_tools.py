@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -67,17 +68,31 @@ class ToolLinks:
     run_ended: Callable[[str, str], None] = lambda _project, _run: None
 
 
+MAX_CALLERS: Final = 1000
+"""How many callers of a project's tools have a session each; the one not seen longest goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CallerSession:
+    """The session of somebody who calls tools without an agent in between."""
+
+    session_id: str
+    run_id: str
+
+
 @dataclass(slots=True)
 class _LoadedProject:
-    """A loaded project: its agents, its files, and the session its HTTP callers share.
+    """A loaded project: its agents, its files, and a session for each HTTP caller.
 
-    A reload begins a new session: what was resolved for the old one is not changed under it.
+    The operator has one, and each person one in each chat: what they do is theirs. A reload begins
+    new ones: what was resolved for the old ones is not changed under them.
     """
 
     tree: AgentTree
     workspace: Workspace
-    session_id: str
-    run_id: str
+    callers: OrderedDict[Ownership, _CallerSession] = field(
+        default_factory=OrderedDict[Ownership, _CallerSession]
+    )
     resolved: dict[str, tuple[object, AgentTools]] = field(
         default_factory=dict[str, tuple[object, AgentTools]]
     )
@@ -174,10 +189,9 @@ class AgentToolService:
                 on_reviewed=partial(self._reviewed, project_id),
             )
         )
-        session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
-        self._projects[project_id] = _LoadedProject(tree, workspace, session, run)
-        if known is not None:
-            self._links.run_ended(project_id, known.run_id)
+        self._projects[project_id] = _LoadedProject(tree, workspace)
+        for caller in () if known is None else known.callers.values():
+            self._links.run_ended(project_id, caller.run_id)
         for agent in tree:
             for warning in self.tools_of(project_id, agent.path).warnings:
                 _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
@@ -197,9 +211,11 @@ class AgentToolService:
     def project_unloaded(self, project_id: str) -> None:
         """Forget a project."""
         known = self._projects.pop(project_id, None)
-        if known is not None:
-            self._begun.discard(known.session_id)
-            known.workspace.reads.forget_session(known.session_id)
+        if known is None:
+            return
+        for caller in known.callers.values():
+            self._begun.discard(caller.session_id)
+            known.workspace.reads.forget_session(caller.session_id)
 
     def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
         """Return the tools of an agent as they are now.
@@ -293,7 +309,7 @@ class AgentToolService:
     async def call(
         self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
-        """Make a call as an agent, on behalf of the operator.
+        """Make a call as an agent, on behalf of somebody, in a session of their own.
 
         Raises:
             ToolError: with `number` and `detail` in its data.
@@ -329,8 +345,7 @@ class AgentToolService:
         self, project_id: str, agent: str, who: Actor, *, session_id: str, run_id: str
     ) -> ToolCallContext:
         """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
-        own = self._context(project_id, agent, who)
-        return replace(own, session_id=session_id, run_id=run_id)
+        return self._context(project_id, agent, who, _CallerSession(session_id, run_id))
 
     async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
         """Make a call in such a context. Raises ToolError, ProjectOpening."""
@@ -340,31 +355,26 @@ class AgentToolService:
 
     def session_ended(self, context: ToolCallContext) -> None:
         """Let go of what a session of an edge left behind."""
-        self._begun.discard(context.session_id)
-        project = self._projects.get(context.project_id)
-        if project is not None:
-            project.workspace.reads.forget_session(context.session_id)
-        self._links.run_ended(context.project_id, context.run_id)
+        self._let_go(context.project_id, context.session_id, context.run_id)
 
     # -- own -----------------------------------------------------------------------------------
 
     async def _begin_session(self, context: ToolCallContext) -> None:
-        """Put the session that HTTP callers share into the store, once."""
+        """Put the session of a caller into the store, once."""
         if context.session_id not in self._begun:
-            # What a person's MCP client does is theirs. The session that HTTP callers share is
-            # the operator's.
-            project = self._projects.get(context.project_id)
-            shared = project is not None and project.session_id == context.session_id
-            who = None if shared else context.identity
+            who = context.identity
             ownership = OPERATORS if who is None else ownership_of(who)
             await self._on_session(context.session_id, context.project_id, ownership)
             self._begun.add(context.session_id)
 
-    def _context(self, project_id: str, agent: str, who: Actor) -> ToolCallContext:
+    def _context(
+        self, project_id: str, agent: str, who: Actor, caller: _CallerSession | None = None
+    ) -> ToolCallContext:
         project = self._require(project_id, agent)
+        caller = caller or self._caller(project_id, project, who)
         return ToolCallContext(
-            session_id=project.session_id,
-            run_id=project.run_id,
+            session_id=caller.session_id,
+            run_id=caller.run_id,
             caller=agent,
             project_id=project_id,
             project_root=project.workspace.root,
@@ -373,6 +383,26 @@ class AgentToolService:
             operator_id=who.operator_name,
             identity=who.if_known,
         )
+
+    def _caller(self, project_id: str, project: _LoadedProject, who: Actor) -> _CallerSession:
+        """Return the session of an HTTP caller: begun with their first call."""
+        ownership = ownership_of(who)
+        found = project.callers.get(ownership)
+        if found is None:
+            found = _CallerSession(f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}")
+            project.callers[ownership] = found
+            if len(project.callers) > MAX_CALLERS:
+                _, gone = project.callers.popitem(last=False)
+                self._let_go(project_id, gone.session_id, gone.run_id)
+        project.callers.move_to_end(ownership)
+        return found
+
+    def _let_go(self, project_id: str, session_id: str, run_id: str) -> None:
+        self._begun.discard(session_id)
+        project = self._projects.get(project_id)
+        if project is not None:
+            project.workspace.reads.forget_session(session_id)
+        self._links.run_ended(project_id, run_id)
 
     def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:
         """Return the policy for an agent's calls; None when the operator wants no cages.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,8 @@ import structlog
 from kaged.base import KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
+from kaged.kernel.kept_actor import KeptActor
+from kaged.kernel.ownership import may_use_project
 from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState
 from kaged.sessions.compacting import REQUESTED
@@ -24,15 +26,8 @@ from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
-from kaged.sessions.run_values import (
-    OPERATOR,
-    RunEnd,
-    RunOptions,
-    Spending,
-    asks_tools,
-    end_of,
-    error_of,
-)
+from kaged.sessions.run_options import OPERATOR, RunOptions, kept_options
+from kaged.sessions.run_values import RunEnd, Spending, asks_tools, end_of, error_of
 from kaged.sessions.toolcalls import CANCELLED
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
 from kaged.store.interaction_rows import InteractionRecord
@@ -57,13 +52,16 @@ MAX_RUNS: Final = 1000
 MAX_ENDS: Final = 200
 """How many ended runs are remembered in memory; older ones are asked of the store."""
 
-MAX_KEPT_OPTIONS: Final = 10_000
-"""Of how many sessions it is remembered what their last run was started with."""
+MAX_LATEST: Final = 10_000
+"""Of how many sessions their last run is remembered."""
 
 CANCEL_PATIENCE_S: Final = 10.0
 
 RunEnded = Callable[[str, str], None]
 """(project id, run id): cleans up what a run has left behind, in the background."""
+
+RenewActor = Callable[[KeptActor], Awaitable[Actor | None]]
+"""Says who somebody is by now; None for who may not come in any more."""
 
 _log = structlog.get_logger("kaged.sessions")
 
@@ -99,6 +97,7 @@ class SessionDriver:
         idle_s: Callable[[], float],
         run_ended: Sequence[RunEnded] = (),
         ready: Ready,
+        renew_actor: RenewActor,
         clock: Clock,
         ids: Ids,
     ) -> None:
@@ -113,14 +112,14 @@ class SessionDriver:
         self._runs = runs
         self._run_ended = tuple(run_ended)
         self._ready = ready
+        self._renew_actor = renew_actor
         self._clock = clock
         self._ids = ids
         self._tasks = Tasks("sessions")
         self._live: dict[str, _Live] = {}
         self._by_session: dict[str, _Live] = {}
-        self._options: OrderedDict[str, RunOptions] = OrderedDict()
         self._ends: OrderedDict[str, RunEnd] = OrderedDict()
-        self._latest: dict[str, str] = {}
+        self._latest: OrderedDict[str, str] = OrderedDict()
         self._followers: dict[str, set[asyncio.Future[str]]] = {}
         self._closing = False
         self.idle = IdleWatch(self._idle, clock=clock, tasks=self._tasks, idle_s=idle_s)
@@ -171,11 +170,10 @@ class SessionDriver:
                 `send`.
         """
         session = await self._free(session_id)
+        options = await self._last_options(session)
         answers = await self._store.interactions.undelivered(session_id)
         if not answers:
-            window = await self._parts.transcript.window(
-                session_id, self._options_of(session).agent
-            )
+            window = await self._parts.transcript.window(session_id, options.agent)
             last = window[-1] if window else None
             if last is None or (last.role == "assistant" and not asks_tools(last.content)):
                 raise KagedError(
@@ -184,12 +182,13 @@ class SessionDriver:
                     fix="send a message to go on",
                 )
         cause = RunCause.ANSWER if answers else RunCause.RESUME
-        options = replace(self._options_of(session, operator), identity=identity)
+        options = replace(options, operator=operator, identity=identity, kept=None)
         return (await self._start(session, cause, options, None)).run.run_id
 
     async def answered(self, record: InteractionRecord) -> None:
         """Start the run that goes on with an answer. Sessions that no loop ran are left alone.
 
+        It acts for whom the run acted that asked, whoever answered, with what they may do by now.
         Never raises: the answer is stored, and `resume` can be asked for again.
         """
         live = self._by_session.get(record.session_id)
@@ -197,11 +196,9 @@ class SessionDriver:
             # The run that asked is about to end; one at a time.
             await asyncio.wait({live.ended}, timeout=CANCEL_PATIENCE_S)
         try:
-            _, ran = await self._store.agent_runs.page(record.session_id, 1, 0)
-            if ran:
+            if await self._store.agent_runs.last(record.session_id) is not None:
                 session = await self._free(record.session_id)
-                options = self._options_of(session)
-                await self._start(session, RunCause.ANSWER, options, None)
+                await self._go_on(session, await self._last_options(session))
         except KagedError as error:
             _log.warning("sessions.not_resumed", session_id=record.session_id, error=str(error))
 
@@ -241,10 +238,34 @@ class SessionDriver:
         await asyncio.wait({live.ended}, timeout=CANCEL_PATIENCE_S)
         return True
 
+    async def admit(self, kept: KeptActor | None, project_id: str) -> Actor | None:
+        """Return for whom work goes on in a project, with what they may do there by now.
+
+        Raises:
+            KagedError: `actor_not_allowed`; they may not use it any more.
+        """
+        if kept is None:
+            return None
+        actor = await self._renew_actor(kept)
+        if actor is None or not may_use_project(actor, project_id):
+            raise KagedError(
+                f"{kept.facts.person_id}, for whom this was done, may not use this project any "
+                "more.",
+                code="actor_not_allowed",
+                fix="resume it for yourself, or let the operator allow them to use the project",
+            )
+        return actor
+
     async def compact_now(
-        self, session_id: str, agent: str = ROOT_CALLER, *, dry_run: bool = False
+        self,
+        session_id: str,
+        agent: str = ROOT_CALLER,
+        *,
+        dry_run: bool = False,
+        operator: str = OPERATOR,
+        identity: Actor | None = None,
     ) -> JsonObject:
-        """Compact an agent's window, or tell what that would do.
+        """Compact an agent's window for somebody, or tell what that would do.
 
         Raises:
             SessionNotFound, KagedError: `session_busy`; there is no such session, or a run of it
@@ -258,7 +279,9 @@ class SessionDriver:
                 code="session_busy",
                 fix="wait for it, or cancel it",
             )
-        options = self._options_of(session)
+        options = replace(
+            await self._last_options(session), operator=operator, identity=identity, kept=None
+        )
         known = await self._known.of(session)
         run = self._state(session, "", known, options)
         path = agent.partition("#")[0]
@@ -312,6 +335,37 @@ class SessionDriver:
 
     # -- one run -------------------------------------------------------------------------------
 
+    async def _go_on(self, session: SessionRecord, options: RunOptions) -> None:
+        """Go on with an answer. A run that may not is put on record as one that failed."""
+        try:
+            identity = await self.admit(options.kept, session.project_id)
+        except KagedError as error:
+            run_id = self._ids.tagged("run")
+            await self._begin(session, RunCause.ANSWER, options, run_id, options.model)
+            ended = RunResult(AgentRunStatus.FAILED, error=error_of(error))
+            await self._service.finish_run(run_id, ended)
+            self._follow_up(session.id, run_id)
+            raise
+        await self._start(session, RunCause.ANSWER, replace(options, identity=identity), None)
+
+    async def _begin(
+        self,
+        session: SessionRecord,
+        cause: RunCause,
+        options: RunOptions,
+        run_id: str,
+        model: str | None,
+    ) -> None:
+        await self._service.begin_run(
+            session.id,
+            cause=cause,
+            model=model,
+            operator_id=options.operator,
+            run_id=run_id,
+            teams=frozenset() if options.identity is None else options.identity.teams,
+            started_with=options.as_json(),
+        )
+
     async def _free(self, session_id: str) -> SessionRecord:
         """Return a session in which a run may start, once its project is guarded."""
         session = await self._store.sessions.of_id(session_id)
@@ -357,14 +411,10 @@ class SessionDriver:
         self._models.get(alias)  # who cannot be asked is not asked half-way
         run_id = self._ids.tagged("run")
         earlier, _ = await self._service.runs(session.id, limit=1)
-        await self._service.begin_run(
-            session.id,
-            cause=cause,
-            model=alias,
-            operator_id=options.operator,
-            run_id=run_id,
-            teams=frozenset() if options.identity is None else options.identity.teams,
-        )
+        if options.kept is None and options.identity is not None:
+            now_ms = self._clock.now_ms()
+            options = replace(options, kept=KeptActor.of(options.identity, now_ms))
+        await self._begin(session, cause, options, run_id, alias)
         if earlier and earlier[0].model not in {None, alias}:
             selected: JsonObject = {
                 "prev": earlier[0].model,
@@ -396,16 +446,22 @@ class SessionDriver:
             failed = error_of(error) if isinstance(error, KagedError) else None
             await self._service.finish_run(run_id, RunResult(AgentRunStatus.FAILED, error=failed))
             raise
-        self._remember(session.id, options)
         ended = asyncio.get_running_loop().create_future()
         live = _Live(run, agent_run, known, cause, ended)
         self._live[run_id] = self._by_session[session.id] = live
         live.task = self._tasks.start(self._drive(live), run_id)
-        self._latest[session.id] = run_id
-        for one in self._followers.get(session.id, ()):
+        self._follow_up(session.id, run_id)
+        return live
+
+    def _follow_up(self, session_id: str, run_id: str) -> None:
+        """Notify whoever waits for the next run of a session which one it is."""
+        self._latest[session_id] = run_id
+        self._latest.move_to_end(session_id)
+        while len(self._latest) > MAX_LATEST:
+            self._latest.popitem(last=False)
+        for one in self._followers.get(session_id, ()):
             if not one.done():
                 one.set_result(run_id)
-        return live
 
     async def _drive(self, live: _Live) -> None:
         """Carry a run out and put on record how it ended. Whatever happens, it ends."""
@@ -509,7 +565,7 @@ class SessionDriver:
         try:
             session = await self._store.sessions.of_id(session_id)
             self._parts.announce(SessionEvent("session.idle", session_id, session.project_id))
-            options = self._options_of(session)
+            options = await self._last_options(session)
             # Only the root has this hook; a workflow that another agent carries out has none.
             if options.agent != ROOT_CALLER or not self._hooks.wants_idle(
                 session.project_id, ROOT_CALLER
@@ -551,16 +607,12 @@ class SessionDriver:
             return own
         return options.model or (session.model if path == ROOT_CALLER else None) or own
 
-    def _remember(self, session_id: str, options: RunOptions) -> None:
-        self._options[session_id] = options
-        self._options.move_to_end(session_id)
-        while len(self._options) > MAX_KEPT_OPTIONS:
-            gone, _ = self._options.popitem(last=False)
-            self._latest.pop(gone, None)
-
-    def _options_of(self, session: SessionRecord, operator: str | None = None) -> RunOptions:
-        found = self._options.get(session.id)
-        return found or RunOptions(operator=operator or session.operator_id or OPERATOR)
+    async def _last_options(self, session: SessionRecord) -> RunOptions:
+        """Return what the last run of a session was started with; nobody acts in it yet."""
+        last = await self._store.agent_runs.last(session.id)
+        if last is None:
+            return RunOptions(operator=session.operator_id or OPERATOR)
+        return kept_options(last)
 
 
 def _require_agent(known: CachedSession, path: str) -> None:

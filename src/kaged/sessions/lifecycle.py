@@ -18,7 +18,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.events import EventHub
 from kaged.events.hub import SESSION_TOPIC
-from kaged.sessions.run_values import OPERATOR
+from kaged.sessions.run_options import OPERATOR
 
 EVENTS: Final = frozenset({
     "session.created", "session.forked", "session.switched", "session.switch_vetoed",

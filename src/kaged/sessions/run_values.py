@@ -1,4 +1,4 @@
-"""`RunOptions`, `Spending` and `RunEnd`: what a run is started with, what it took, how it ended."""
+"""`Spending` and `RunEnd`: what a run took, and how it ended."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Final
 
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import Actor
 from kaged.models.turn import Usage
 from kaged.store.agent_run_rows import AgentRunRecord, AgentRunStatus
-from kaged.tools.context import ROOT_CALLER
 
 MAX_DEPTH: Final = 8
 """How deep agents may call agents; a deeper tree is legal, but nobody gets that far."""
@@ -27,20 +25,6 @@ class Spending:
         """Count one turn of a model."""
         self.steps += 1
         self.usage = self.usage.plus(usage)
-
-
-OPERATOR: Final = "operator"
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What whoever starts a run wants of it."""
-
-    model: str | None = None
-    max_steps: int | None = None
-    operator: str = OPERATOR
-    agent: str = ROOT_CALLER
-    identity: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True)

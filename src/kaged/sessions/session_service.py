@@ -146,8 +146,11 @@ class SessionService:
         operator_id: str | None = None,
         run_id: str | None = None,
         teams: Collection[str] = (),
+        started_with: JsonObject | None = None,
     ) -> AgentRunRecord:
         """Note that a run begins; its session runs from now on. `teams` are its starter's.
+
+        `started_with` is for the run that goes on after it.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -171,6 +174,7 @@ class SessionService:
                 operator_id=operator_id,
                 run_id=fresh,
                 teams=teams,
+                started_with=started_with,
             )
         except BaseException:
             self._active.pop(session_id, None)

@@ -12,6 +12,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.config.workflows import Workflow, WorkflowStep
 from kaged.kernel.identity import Actor
 from kaged.sessions.driver import SessionDriver
+from kaged.sessions.run_options import kept_options
 from kaged.sessions.run_values import RunEnd
 from kaged.sessions.transcript import Transcript
 from kaged.store.agent_run_rows import AgentRunRecord, AgentRunRows, AgentRunStatus, RunCause
@@ -65,6 +66,10 @@ class LoopWorkflows:
                 result = _said(await self._end(driver, before[0].id))
                 steps = steps[sum(one.cause is RunCause.WORKFLOW for one in before) :]
             for agent, message in steps:
+                begun = await self._first(run)
+                if begun is not None:
+                    # Each step anew: the operator may have taken back what the first one was let.
+                    identity = await driver.admit(kept_options(begun).kept, run.project_id)
                 run_id = await driver.send(
                     run.run_id,
                     message,
@@ -90,6 +95,11 @@ class LoopWorkflows:
         """Return the runs of the workflow's session so far, newest first."""
         found, _ = await self.runs.page(run.run_id, limit, 0)
         return found
+
+    async def _first(self, run: RunRecord) -> AgentRunRecord | None:
+        """Return the run of the first step, in which whoever began the workflow acted."""
+        before = await self._before(run)
+        return before[-1] if before else None
 
     async def _end(self, driver: SessionDriver, run_id: str) -> RunEnd:
         """Wait for the end of a step, through all its pauses."""

@@ -204,7 +204,7 @@ class SkillService:
         Raises:
             KagedError: `operator_only`; `skill_changed`; `skill_not_found`.
         """
-        if who.by_front_end:
+        if who.is_person:
             raise KagedError("Only the operator may do this.", code="operator_only")
         found = await self._look(project_id)
         skill = found.skills.get(name)

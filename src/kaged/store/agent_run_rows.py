@@ -41,7 +41,7 @@ class RunCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentRunRecord:
-    """One run of a session's root agent."""
+    """One run of a session's root agent. `started_with` is what a run after it goes on with."""
 
     id: str
     session_id: str
@@ -56,6 +56,7 @@ class AgentRunRecord:
     started_at_ms: int
     ended_at_ms: int | None
     teams: list[str] = field(default_factory=list)
+    started_with: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class RunResult:
 _RUNS = RecordTable(
     agent_runs,
     AgentRunRecord,
-    json_columns=("usage", "error", "teams"),
+    json_columns=("usage", "error", "teams", "started_with"),
     reads={"status": AgentRunStatus, "cause": RunCause},
 )
 
@@ -96,6 +97,7 @@ class AgentRunRows(RowRepository):
         operator_id: str | None = None,
         run_id: str | None = None,
         teams: Collection[str] = (),
+        started_with: JsonObject | None = None,
     ) -> AgentRunRecord:
         """Note that a run begins now, and that its session runs.
 
@@ -113,7 +115,7 @@ class AgentRunRows(RowRepository):
                 raise session_busy(session_id, active)
             made = AgentRunRecord(
                 fresh, session_id, session.project_id, AgentRunStatus.RUNNING, cause, model,
-                operator_id, 0, {}, None, now_ms, None, sorted(teams),
+                operator_id, 0, {}, None, now_ms, None, sorted(teams), started_with or {},
             )  # fmt: skip
             _RUNS.insert(conn, made)
             set_session_status(conn, session_id, SessionStatus.RUNNING, None, now_ms)
@@ -157,6 +159,11 @@ class AgentRunRows(RowRepository):
     async def active(self, session_id: str) -> str | None:
         """Return the run of a session that is active; None if none is."""
         return await self._database.read(lambda conn: _active(conn, session_id))
+
+    async def last(self, session_id: str) -> AgentRunRecord | None:
+        """Return the newest run of a session; None before the first."""
+        found, _ = await self.page(session_id, 1, 0)
+        return found[0] if found else None
 
     async def page(
         self, session_id: str, limit: int, offset: int

@@ -236,7 +236,7 @@ def own_rows(actor: Actor | None) -> sa.ColumnElement[bool]:
     Agents write `caller`, so that says nothing about people. In a group others read along: there
     nothing is shown but what happened in that chat.
     """
-    if actor is None or not actor.by_front_end:
+    if actor is None or not actor.is_person:
         return sa.true()
     if not actor.person_id:
         return sa.false()

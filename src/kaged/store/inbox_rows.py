@@ -256,7 +256,7 @@ class RequestFilter:
 
 def answerable(actor: Actor | None) -> ColumnElement[bool]:
     """Return the condition that an actor may answer: `may_answer`, in SQL."""
-    if actor is None or not actor.by_front_end:
+    if actor is None or not actor.is_person:
         return true()
     if not actor.person_id:
         return false()

@@ -145,7 +145,7 @@ class RunRows(RowRepository):
 
 def _visible(actor: Actor | None, action: AccessAction = AccessAction.SEE) -> ColumnElement[bool]:
     """Return the condition that a run's session is one that an actor may do something with."""
-    if actor is None or not actor.by_front_end:
+    if actor is None or not actor.is_person:
         return true()
     wanted = select(sessions.c.id).where(
         sessions.c.id == _C.run_id, visible_sessions(actor, action)

@@ -286,6 +286,7 @@ agent_runs = _table(
     Column("usage", Text, nullable=False),  # a JSON object
     Column("error", Text),  # a JSON object
     Column("teams", Text, nullable=False),  # a JSON list: of whoever began it, as they were then
+    Column("started_with", Text, nullable=False),  # a JSON object: for whom, by which agent
     Column("started_at_ms", BIG, nullable=False),
     Column("ended_at_ms", BIG),
     _index("agent_runs_session", "session_id", "started_at_ms"),
@@ -411,4 +412,11 @@ sign_ins = _table(
     Column("expires_at_ms", BIG, nullable=False),
     _index("sign_ins_subject", "issuer", "subject"),
     _index("sign_ins_expiry", "expires_at_ms"),
+)
+
+sign_outs = _table(
+    "sign_outs",  # when the provider said so; tokens that it gave before count no more
+    Column("issuer", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("at_ms", BIG, nullable=False),
 )

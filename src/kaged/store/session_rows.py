@@ -349,7 +349,7 @@ def visible_sessions(
     actor: Actor | None, action: AccessAction = AccessAction.SEE
 ) -> ColumnElement[bool]:
     """Return the condition that an actor may do something with a session: `may`, in SQL."""
-    if actor is None or not actor.by_front_end:
+    if actor is None or not actor.is_person:
         return true()
     if not actor.person_id:
         return false()

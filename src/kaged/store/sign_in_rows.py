@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, delete, insert, select
 
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
-from kaged.store.schema import sign_ins
+from kaged.store.schema import sign_ins, sign_outs
 
 MAX_PER_SUBJECT = 32
+SIGN_OUTS_KEPT_MS = 30 * 24 * 3600 * 1000
+"""How long it is kept that somebody signed out: no access token should live longer."""
 
 _C = sign_ins.c
 
@@ -62,7 +64,7 @@ class SignInRows(RowRepository):
     ) -> int:
         """End the sessions of a person, or those of one session at the provider; return how many.
 
-        With both, a session must be of both.
+        With both, a session must be of both. Whose they were has signed out from now on.
         """
         assert subject is not None or provider_session is not None, "everybody's is `delete_all`"
         where = [_C.issuer == issuer]
@@ -70,7 +72,25 @@ class SignInRows(RowRepository):
             where.append(_C.subject == subject)
         if provider_session is not None:
             where.append(_C.provider_session == provider_session)
-        return await self._execute(delete(sign_ins).where(*where))
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> int:
+            conn.execute(delete(sign_outs).where(sign_outs.c.at_ms <= now_ms - SIGN_OUTS_KEPT_MS))
+            found = {subject, *conn.execute(select(_C.subject).where(*where)).scalars()} - {None}
+            for one in found:
+                theirs = (sign_outs.c.issuer == issuer) & (sign_outs.c.subject == one)
+                conn.execute(delete(sign_outs).where(theirs))
+                conn.execute(insert(sign_outs).values(issuer=issuer, subject=one, at_ms=now_ms))
+            return int(conn.execute(delete(sign_ins).where(*where)).rowcount)
+
+        return await self._database.write(work)
+
+    async def signed_out_at_ms(self, issuer: str, subject: str) -> int | None:
+        """Return when a person signed out at the provider last; None if that is not known."""
+        wanted = select(sign_outs.c.at_ms).where(
+            sign_outs.c.issuer == issuer, sign_outs.c.subject == subject
+        )
+        return await self._database.read(lambda conn: conn.execute(wanted).scalar())
 
     async def delete_all(self) -> int:
         """End every session; return how many."""

@@ -9,6 +9,6 @@ from kaged.kernel.identity import Actor
 
 def usable_projects(actor: Actor, project_id: Column[str]) -> ColumnElement[bool]:
     """Return `kernel.ownership.may_use_project` in SQL; a row of no project passes."""
-    if not actor.by_front_end or actor.projects is None:
+    if not actor.is_person or actor.projects is None:
         return true()
     return or_(project_id.is_(None), project_id.in_(sorted(actor.projects)))

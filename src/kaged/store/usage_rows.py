@@ -90,7 +90,7 @@ def own_usage(actor: Actor) -> ColumnElement[bool]:
     The operator sees all runs. In a group's chat, where others read along, only what was spent
     there is shown.
     """
-    if not actor.by_front_end:
+    if not actor.is_person:
         return true()
     if not actor.person_id:
         return false()

@@ -65,7 +65,7 @@ class UndoService:
         self, workspace: Workspace, who: Actor, action: AccessAction
     ) -> frozenset[str] | None:
         """Return the sessions whose steps are somebody's to list or undo; None: all of them."""
-        if not who.by_front_end:
+        if not who.is_person:
             return None
         ids = {step.author.session_id for step in workspace.journal.steps()}
         return await self._allowed_sessions(ids, who, action)

@@ -12,7 +12,7 @@ from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.person_access import PERSON_ROUTES, WEBSOCKET, require_for_person
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "http-api.md"
-PERSON = Actor("ann", VouchedBy.BEARER, by_front_end=True)
+PERSON = Actor("ann", VouchedBy.BEARER, is_person=True)
 
 
 def test_the_reference_page_shows_the_table_row_by_row() -> None:

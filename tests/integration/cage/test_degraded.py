@@ -27,7 +27,7 @@ from kaged.cage.facts import gather_facts
 from kaged.cage.limits import LimitedResource, LimitGroup, LimitStat
 from kaged.cage.probe import probe_host
 from kaged.cage.proberow import Status
-from kaged.cage.setup_helper import SetupHelper, SetupTask
+from kaged.cage.setup_helper import SetupDone, SetupHelper, SetupTask
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy
 
@@ -190,7 +190,7 @@ async def test_without_its_limits_nothing_starts(
 
 async def test_a_steward_that_fails_starts_nothing(cage_cache: Path, events: Events) -> None:
     class Failing(SetupHelper):
-        async def run(self, setup_task: SetupTask) -> bool:
+        async def run(self, setup_task: SetupTask) -> SetupDone:
             raise CageStartFailed("limits could not be set: no")
 
     spawner = Spawner(CageSettings(cache_dir=cage_cache), on_event=events, setup_helper=Failing())

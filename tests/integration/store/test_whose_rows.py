@@ -21,15 +21,15 @@ ACTORS = [
     Actor.operator("op", VouchedBy.UNIX),
     Actor.operator(None, VouchedBy.INSECURE),
     *(
-        Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True)
+        Actor(name, VouchedBy.BEARER, chat_type, chat_id, is_person=True)
         for name, chat_type, chat_id in itertools.product(PEOPLE, (None, "private", "group"), CHATS)
     ),
     *(
-        Actor("ann", VouchedBy.BEARER, "private", "c-1", by_front_end=True, projects=projects)
+        Actor("ann", VouchedBy.BEARER, "private", "c-1", is_person=True, projects=projects)
         for projects in PROJECTS
     ),
     *(
-        Actor("bob", VouchedBy.BEARER, "group", "c-1", by_front_end=True, projects=projects)
+        Actor("bob", VouchedBy.BEARER, "group", "c-1", is_person=True, projects=projects)
         for projects in PROJECTS
     ),
 ]

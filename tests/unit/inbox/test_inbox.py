@@ -33,7 +33,7 @@ EVERYTHING = RequestFilter()
 
 
 def person(name: str) -> Actor:
-    return Actor(name, VouchedBy.BEARER, by_front_end=True)
+    return Actor(name, VouchedBy.BEARER, is_person=True)
 
 
 class Lab:
@@ -220,7 +220,7 @@ async def test_what_was_withdrawn_cannot_be_answered(lab: Lab) -> None:
 async def test_another_person_neither_sees_nor_answers_a_request(lab: Lab) -> None:
     made = await ask(lab)
     await ask(lab, id="req_2", owner=None)
-    for stranger in (person("bob"), Actor(None, VouchedBy.BEARER, by_front_end=True)):
+    for stranger in (person("bob"), Actor(None, VouchedBy.BEARER, is_person=True)):
         assert await lab.inbox.list(stranger, EVERYTHING, 10, 0) == ([], 0)
         for request_id in (made.id, "req_2"):
             tried = lab.inbox.answer(request_id, stranger, made.digest, {"choice": YES})

@@ -20,7 +20,7 @@ from kaged.kernel.identity import (
 def test_the_operator_on_an_own_listener_is_in_a_private_chat() -> None:
     actor = Actor.operator("ada", VouchedBy.UNIX)
     assert (actor.chat_type, actor.chat_id, actor.provider) == ("private", None, "kaged")
-    assert not actor.by_front_end
+    assert not actor.is_person
 
 
 def test_nobody_is_known_in_insecure_mode() -> None:
@@ -33,7 +33,7 @@ def test_nobody_is_known_in_insecure_mode() -> None:
 
 
 def test_a_known_person_acts_under_their_own_name() -> None:
-    actor = Actor("ann", VouchedBy.BEARER, "group", "-100:7", by_front_end=True)
+    actor = Actor("ann", VouchedBy.BEARER, "group", "-100:7", is_person=True)
     assert actor.if_known is actor
     assert actor.label == actor.operator_name == "ann"
 
@@ -50,7 +50,7 @@ def test_the_same_actor_in_another_request_is_equal_and_looks_the_same() -> None
     [
         Actor.operator("bob", VouchedBy.COOKIE),
         Actor.operator("ada", VouchedBy.UNIX),
-        Actor("ada", VouchedBy.COOKIE, "private", provider="kaged", by_front_end=True),
+        Actor("ada", VouchedBy.COOKIE, "private", provider="kaged", is_person=True),
         Actor("ada", VouchedBy.COOKIE, "group", provider="kaged"),
     ],
 )
@@ -69,7 +69,7 @@ FACTS = PersonFacts("ann", frozenset({"dev"}), frozenset({"blue"}), (("dept", "r
 def test_a_person_has_the_roles_of_both_sides_and_the_reach_of_the_operators_side() -> None:
     grant = PersonGrant(frozenset({"lead"}), frozenset({"red"}), frozenset({"p"}), frozenset())
     actor = Actor.person(FACTS, grant, VouchedBy.BEARER, "req_1")
-    assert (actor.person_id, actor.by_front_end, actor.request_id) == ("ann", True, "req_1")
+    assert (actor.person_id, actor.is_person, actor.request_id) == ("ann", True, "req_1")
     assert (actor.roles, actor.teams) == ({"dev", "lead"}, {"blue", "red"})
     assert actor.claims == (("dept", "r&d"),)
     assert (actor.projects, actor.operations) == ({"p"}, frozenset())

@@ -24,7 +24,7 @@ SEE, STEER, MANAGE = AccessAction.SEE, AccessAction.STEER, AccessAction.MANAGE
 
 
 def person(name: str, chat_type: str | None = "private", chat_id: str | None = None) -> Actor:
-    return Actor(name, VouchedBy.BEARER, chat_type, chat_id, by_front_end=True)
+    return Actor(name, VouchedBy.BEARER, chat_type, chat_id, is_person=True)
 
 
 def test_what_somebody_begins_is_theirs_and_in_a_group_the_groups() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kaged.base import JsonObject
 from kaged.config.oidc import OidcSection
-from kaged.serve.signin.admission import MAX_GROUPS, admit, kept_claims
+from kaged.serve.signin.admission import MAX_GROUPS, admit, admit_again, kept_claims
 from raising import raises_code
 
 BASE: dict[str, Any] = {"issuer": "https://login.example", "client_id": "kaged"}
@@ -93,3 +93,23 @@ def test_a_session_keeps_what_decides_and_no_more() -> None:
     assert dict(admit(section, "operator", kept).facts.claims) == {
         "iss": "https://login.example", "sub": "1",
     }  # fmt: skip
+
+
+def test_who_was_let_in_before_is_held_to_what_the_file_says_now() -> None:
+    roles = {"dev": ("staff",)}
+    before = _section(allow_groups=("staff",), roles=roles)
+    claims: JsonObject = {
+        "sub": "ann", "iss": "https://login.example", "groups": ["staff", "other"],
+    }  # fmt: skip
+    facts = admit(before, "operator", claims).facts
+    # Groups that the file does not name are nobody's business.
+    assert facts.groups == {"staff"}
+    assert admit_again(before, "operator", facts).facts == facts
+    assert admit_again(_section(allow_people=("ann",)), "operator", facts).facts.roles == set()
+    for now in (_section(allow_groups=("other",)), _section(allow_people=("bob",))):
+        with raises_code("sign_in_not_allowed"):
+            admit_again(now, "operator", facts)
+    assert admit_again(_section(operator_groups=("staff",)), "operator", facts).operator
+    elsewhere = OidcSection(issuer="https://evil.example", client_id="kaged", allow_everyone=True)
+    with raises_code("sign_in_not_allowed"):
+        admit_again(elsewhere, "operator", facts)

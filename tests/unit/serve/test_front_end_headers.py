@@ -10,7 +10,7 @@ import pytest
 from kaged.base import ManualClock
 from kaged.config.coresections import AuthMode
 from kaged.config.token_file import TokenFile, read_token
-from kaged.kernel.identity import Actor, VouchedBy
+from kaged.kernel.identity import Actor, PersonFacts, VouchedBy
 from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
@@ -49,12 +49,16 @@ def early_app(tmp_path: Path, clock: ManualClock) -> Listener:
 
 def test_a_trusted_front_end_names_person_and_chat(early_app: Listener) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
-    assert caller == Actor("ann", VouchedBy.BEARER, "group", "-100:7", by_front_end=True)
+    assert caller == Actor(
+        "ann", VouchedBy.BEARER, "group", "-100:7", is_person=True, facts=PersonFacts("ann")
+    )
     assert (caller.provider, caller.if_known) == (None, caller)
 
 
 def test_without_a_chat_there_is_none(early_app: Listener) -> None:
-    assert early_app.knock(user_id="ann") == Actor("ann", VouchedBy.BEARER, by_front_end=True)
+    assert early_app.knock(user_id="ann") == Actor(
+        "ann", VouchedBy.BEARER, is_person=True, facts=PersonFacts("ann")
+    )
 
 
 def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Listener) -> None:

@@ -144,6 +144,18 @@ class OpenIdServer:
         """How often somebody asked for its keys."""
         return int(httpx.get(f"{self.url}/test/fetches", timeout=PATIENCE_S).json()["jwks"])
 
+    @property
+    def introspections(self) -> int:
+        """How often somebody asked about a token."""
+        said = httpx.get(f"{self.url}/test/fetches", timeout=PATIENCE_S).json()
+        return int(said["introspection"])
+
+    def revoke(self, token: str) -> None:
+        """Let the program that has a token take it back."""
+        form = {"token": token, "client_id": AGENT_CLIENT}
+        got = httpx.post(f"{self.url}/token/revocation", data=form, timeout=PATIENCE_S)
+        got.raise_for_status()
+
     def config(self, more: str = "") -> str:
         """Return the part of config.toml that trusts it."""
         return (

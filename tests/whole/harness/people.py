@@ -27,7 +27,8 @@ class Guest:
         self.daemon = daemon
         self.person = person
         more = {name.replace("_", "-"): value for name, value in said.items()}
-        bearer = f"Bearer {token or daemon.token}"
+        self.token = token or daemon.token
+        bearer = f"Bearer {self.token}"
         self._headers = {"Authorization": bearer, **person.headers, **more}
         self._client = httpx.Client(
             base_url=daemon.url, headers=self._headers, timeout=PATIENCE_S, trust_env=False

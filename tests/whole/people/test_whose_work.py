@@ -136,6 +136,75 @@ def test_in_a_group_others_steps_are_seen_and_not_taken_back(
     assert ann.post(place, {"session_id": session})["files"][0]["path"] == "./common.txt"
 
 
+def _use(guest: Guest, project: Project, tool: str, **params: Any) -> str:
+    """Call a tool without an agent in between; returns the call's id."""
+    body = {"agent": "primary", "tool": tool, "params": params}
+    return str(guest.post(f"/projects/{project.id}/tools/call", body)["request_id"])
+
+
+def _called(guest: Guest, project: Project, request_id: str) -> list[str]:
+    """Return in which sessions that somebody may see a call was made."""
+    place = f"/projects/{project.id}/sessions"
+    found = [one["id"] for one in guest.get(place)["items"]]
+    calls = {one: guest.get(f"{place}/{one}/tool-calls")["items"] for one in found}
+    return [one for one in found if request_id in {call["request_id"] for call in calls[one]}]
+
+
+def test_a_direct_call_is_its_persons_and_nobody_elses(
+    daemon: Daemon, shared: Project, guest: Come
+) -> None:
+    fay, gus = guest("fay"), guest("gus")
+    ids = {
+        name: _use(person, shared, "file.create", path=f"{name}.md", content=name)
+        for name, person in (("fay", fay), ("gus", gus))
+    }
+    (hers,), (his,) = _called(fay, shared, ids["fay"]), _called(gus, shared, ids["gus"])
+    assert hers != his
+    # A second call goes on in the same session, one from a group's chat does not.
+    assert _called(fay, shared, _use(fay, shared, "file.read", path="fay.md")) == [hers]
+    group = guest("fay", "group", "g-6")
+    shown = _use(group, shared, "file.read", path="fay.md")
+    (common,) = _called(group, shared, shown)
+    assert common != hers
+    assert _called(guest("gus", "group", "g-6"), shared, shown) == [common]
+    # Nobody else finds it: by session, undo or the record.
+    place = f"/projects/{shared.id}"
+    for other in (gus, group, guest("hal"), guest("gus", "group", "g-6")):
+        assert _called(other, shared, ids["fay"]) == []
+        assert other.refused("GET", f"{place}/sessions/{hers}") == (404, "session_not_found")
+        assert hers not in str(other.get(f"{place}/undo"))
+        assert other.refused("POST", f"{place}/undo", {"session_id": hers})[0] == 404
+        assert ids["fay"] not in str(other.get(f"{place}/audit"))
+    assert ids["fay"] in str(fay.get(f"{place}/audit"))
+    # Gus did the last thing; Fay takes back her own.
+    assert [one["path"] for one in fay.post(f"{place}/undo", {})["files"]] == ["./fay.md"]
+    assert (shared.root / "gus.md").exists()
+    # The operator's direct calls are the operator's own.
+    own = shared.post(
+        "/tools/call", {"agent": "primary", "tool": "file.read", "params": {"path": "gus.md"}}
+    )
+    assert _called(gus, shared, own["request_id"]) == []
+    (row,) = [
+        one
+        for one in daemon.audit("tool.called", project_id=shared.id)
+        if one["request_id"] == own["request_id"]
+    ]
+    assert row["data"]["session_id"] not in {hers, his, common}
+
+
+def test_what_an_mcp_client_does_is_taken_back_by_its_person_alone(
+    shared: Project, guest: Come
+) -> None:
+    ivy, jay = guest("ivy"), guest("jay")
+    arguments = {"path": "ivy.md", "content": "x"}
+    done = ivy.mcp(shared.id, "tools/call", {"name": "file.create", "arguments": arguments})
+    assert not done["result"].get("isError"), done
+    place = f"/projects/{shared.id}/undo"
+    assert jay.get(place)["steps"] == []
+    assert jay.refused("POST", place, {})[0] == 404
+    assert [one["path"] for one in ivy.post(place, {})["files"]] == ["./ivy.md"]
+
+
 def test_the_record_shows_each_person_what_they_did(
     shared: Project, model: ModelServer, guest: Come
 ) -> None:

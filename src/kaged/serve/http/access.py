@@ -411,7 +411,8 @@ def _signed_in_actor(
         )
     facts = signed_in.facts
     if signed_in.operator:
-        return Actor.operator(facts.person_id, vouched_by, access_request.request_id)
+        operator = Actor.operator(facts.person_id, vouched_by, access_request.request_id)
+        return replace(operator, facts=facts)
     grant = rules.people.grant_of(facts.person_id)
     actor = Actor.person(facts, grant, vouched_by, access_request.request_id)
     return replace(actor, chat_type=PRIVATE_CHAT, provider=OWN_PROVIDER)

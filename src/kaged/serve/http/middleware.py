@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import KagedError
+from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessRequest,
@@ -41,8 +42,10 @@ BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 SHOWN_CHARS = 200
 STREAM_CHECK_S = 15.0
-"""How often a stream of somebody who signed in is looked at: tokens expire without a word."""
+"""How often it is looked at whether a stream's client may still listen: tokens expire unseen."""
 POLICY_VIOLATION = 1008
+ACCESS_CHANGED = "access_changed"
+"""The reason in the close of a stream whose client has to connect again to be let in as it is."""
 _FREE = frozenset({"/", "/healthz"})  # they show nothing of any project
 
 
@@ -101,52 +104,67 @@ class AccessMiddleware:
         ):
             access_request.connection.vouch()
         state["access_request"] = access_request
-        if signed_in is not None and _is_stream(access_request):
-            await self._while_signed_in(signed_in, access_request, scope, receive, send)
+        if _is_stream(access_request):
+            admitted = _Admitted(state["actor"], signed_in)
+            await self._while_admitted(admitted, access_request, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _while_signed_in(
+    async def _while_admitted(
         self,
-        signed_in: SignedIn,
+        admitted: _Admitted,
         access_request: AccessRequest,
         scope: Scope,
         receive: Receive,
         send: Send,
     ) -> None:
-        """Serve a stream as long as what let it in would let it in again."""
+        """Serve a stream as long as what let it in would let the same actor in again."""
         failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(self._until_signed_out(signed_in, access_request))
+                watch = group.create_task(self._until_not_admitted(admitted, access_request))
                 try:
                     await self._app(scope, receive, send)
                 except Exception as error:  # noqa: BLE001 - raised again below, outside the group
                     failure = error
                 finally:
                     watch.cancel()
-        except* _SignedOut:
-            _log.info("stream.signed_out", path=access_request.path[:SHOWN_CHARS])
+        except* _NotAdmitted:
+            _log.info("stream.access_changed", path=access_request.path[:SHOWN_CHARS])
             if access_request.websocket:
-                await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+                await send(
+                    {
+                        "type": "websocket.close",
+                        "code": POLICY_VIOLATION,
+                        "reason": ACCESS_CHANGED,
+                    }
+                )
         if failure is not None:
             raise failure
 
-    async def _until_signed_out(self, signed_in: SignedIn, access_request: AccessRequest) -> None:
-        """Return never; raises _SignedOut when the person is signed out, or is another now."""
+    async def _until_not_admitted(self, admitted: _Admitted, access_request: AccessRequest) -> None:
+        """Return never; raises _NotAdmitted when they may not come in, or are another, now."""
         while True:
-            ending = self._sign_in.next_ending  # before the look: none in between is missed
-            try:
-                now = await self._signed_in(self._rules(), access_request)
-            except SignInUnavailable:
-                now = signed_in  # the provider is down: who is in stays in
-            except KagedError:
-                now = None
-            if now != signed_in:
-                raise _SignedOut
+            change = self._sign_in.next_change  # before the look: none in between is missed
+            if await self._admitted_now(admitted, access_request) != admitted.actor:
+                raise _NotAdmitted
             with suppress(TimeoutError):
                 async with asyncio.timeout(STREAM_CHECK_S):
-                    await ending.wait()
+                    await change.wait()
+
+    async def _admitted_now(
+        self, admitted: _Admitted, access_request: AccessRequest
+    ) -> Actor | None:
+        """Return as whom the request would be let in now; None if it would not be."""
+        rules = self._rules()
+        try:
+            try:
+                signed_in = await self._signed_in(rules, access_request)
+            except SignInUnavailable:
+                signed_in = admitted.signed_in  # the provider is down: who is in stays in
+            return require_actor(rules, self._credentials, access_request, signed_in)
+        except KagedError:
+            return None
 
     async def _signed_in(
         self, rules: AccessRules, access_request: AccessRequest
@@ -231,8 +249,16 @@ def _is_stream(access_request: AccessRequest) -> bool:
     return access_request.websocket or mcp
 
 
-class _SignedOut(Exception):
-    """Whoever listens is not signed in any more."""
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """Who was let in, and whose sign-in that took."""
+
+    actor: Actor
+    signed_in: SignedIn | None
+
+
+class _NotAdmitted(Exception):
+    """Whoever listens would not be let in any more, or as somebody with other rights."""
 
 
 class _HungUp(Exception):

@@ -128,7 +128,7 @@ def _patterns(method: str) -> tuple[re.Pattern[str], ...]:
 
 def require_for_person(actor: Actor, method: str, path: str) -> None:
     """Refuse what is the operator's to a person. Raises `operator_only`."""
-    if not actor.by_front_end:
+    if not actor.is_person:
         return
     asked = "GET" if method == "HEAD" else method
     if not any(pattern.fullmatch(path) for pattern in _patterns(asked)):

@@ -25,6 +25,7 @@ from kaged.kernel.identity import (
     PersonGrant,
     VouchedBy,
 )
+from kaged.kernel.kept_actor import KeptActor
 from kaged.store.service_account_rows import ServiceAccountRecord, ServiceAccountRows
 
 PREFIX: Final = "kgsa_"
@@ -84,10 +85,9 @@ class ServiceAccounts:
                 code="token_expired",
                 fix="Ask the operator for another service account.",
             )
-        facts = PersonFacts(
-            person_of(account.name), frozenset(account.roles), frozenset(account.teams)
+        person = Actor.person(
+            _facts(account), _grant(account), VouchedBy.SERVICE_ACCOUNT, request_id
         )
-        person = Actor.person(facts, _grant(account), VouchedBy.SERVICE_ACCOUNT, request_id)
         return replace(person, chat_type=PRIVATE_CHAT, provider=OWN_PROVIDER)
 
     def grant_of(self, person_id: str) -> PersonGrant | None:
@@ -99,6 +99,15 @@ class ServiceAccounts:
             (_grant(one) for one in found if one.revoked_at_ms is None),
             PersonGrant(projects=frozenset(), operations=frozenset()),
         )
+
+    def renewed(self, kept: KeptActor) -> Actor | None:
+        """Return the account that acted before, as it is now; None if it counts no more."""
+        person_id, now_ms = kept.facts.person_id, self._clock.now_ms()
+        for one in self._known.values():
+            alive = one.revoked_at_ms is None and one.expires_at_ms > now_ms
+            if alive and person_of(one.name) == person_id:
+                return kept.person(_facts(one), _grant(one))
+        return None
 
     def list(self) -> Sequence[ServiceAccountRecord]:
         """Return all of them, also those whose tokens count no more, by name."""
@@ -169,6 +178,10 @@ class ServiceAccounts:
 def person_of(name: str) -> str:
     """Return the id under which an account of this name acts."""
     return f"{SERVICE_PREFIX}{name}"
+
+
+def _facts(account: ServiceAccountRecord) -> PersonFacts:
+    return PersonFacts(person_of(account.name), frozenset(account.roles), frozenset(account.teams))
 
 
 def _grant(account: ServiceAccountRecord) -> PersonGrant:

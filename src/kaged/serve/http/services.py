@@ -15,6 +15,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.events import EventHub
 from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
+from kaged.serve.http.actor_renewal import ActorRenewal
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.service_accounts import ServiceAccounts
@@ -139,6 +140,11 @@ class HttpServices:
         """Return the loaded projects that are named by id or slug, once projects are loaded."""
         await self.readiness.wait()
         return self.subsystems.projects.ids_of(words)
+
+    @property
+    def renew_actor(self) -> ActorRenewal:
+        """Who somebody is by now, for whom work goes on."""
+        return ActorRenewal(self.rules, self.service_accounts, self.sign_in, self.project_ids)
 
     @property
     def subsystems(self) -> Subsystems:

@@ -183,7 +183,14 @@ class AgentRunOut(ApiModel):
     status: AgentRunStatus
     cause: RunCause
     model: str | None
-    operator_id: str | None
+    operator_id: Annotated[str | None, Field(description="For whom it acts.")]
+    verified_at: Annotated[
+        Moment | None,
+        Field(
+            description="When they were last verified: what a front end or provider said of them is"
+            " as old as this. Null where nobody is known."
+        ),
+    ]
     steps: int
     usage: dict[str, Any]
     error: dict[str, Any] | None

@@ -39,8 +39,31 @@ def admit(section: OidcSection, operator_id: str, claims: Mapping[str, JsonValue
     Raises:
         SignInNotAllowed: they have no usable id, or the configuration does not let them in.
     """
-    person = _person_id(section, claims)
-    groups = _groups(section, claims)
+    return _admitted(
+        section, operator_id, _person_id(section, claims), _groups(section, claims), _shown(claims)
+    )
+
+
+def admit_again(section: OidcSection, operator_id: str, facts: PersonFacts) -> SignedIn:
+    """Return who somebody is by now who was let in before, without asking the provider.
+
+    Raises:
+        SignInNotAllowed: the configuration does not let them in any more.
+    """
+    if ("iss", section.issuer) not in facts.claims:
+        raise SignInNotAllowed(
+            f"{facts.person_id} signed in with another provider.", fix="sign in again"
+        )
+    return _admitted(section, operator_id, facts.person_id, facts.groups, facts.claims)
+
+
+def _admitted(
+    section: OidcSection,
+    operator_id: str,
+    person: str,
+    groups: frozenset[str],
+    shown: tuple[tuple[str, str], ...],
+) -> SignedIn:
     operator = person in section.operators or not groups.isdisjoint(section.operator_groups)
     allowed = (
         operator
@@ -60,8 +83,14 @@ def admit(section: OidcSection, operator_id: str, claims: Mapping[str, JsonValue
             f"The id {person} is the operator's own.",
             fix="ask the operator to choose another [auth] operator",
         )
+    named = {*section.allow_groups, *section.operator_groups}
+    named.update(*section.roles.values(), *section.teams.values())
     facts = PersonFacts(
-        person, _held(section.roles, groups), _held(section.teams, groups), _shown(claims)
+        person,
+        _held(section.roles, groups),
+        _held(section.teams, groups),
+        shown,
+        groups.intersection(named),
     )
     return SignedIn(facts, operator)
 

@@ -44,6 +44,7 @@ class ProviderMetadata:
     token_endpoint: str
     jwks_uri: str
     end_session_endpoint: str | None
+    introspection_endpoint: str | None
     secret_in_form: bool
 
 
@@ -129,9 +130,8 @@ class OpenIdProvider:
             self._endpoint(found, "authorization_endpoint"),
             self._endpoint(found, "token_endpoint"),
             self._endpoint(found, "jwks_uri"),
-            self._endpoint(found, "end_session_endpoint")
-            if "end_session_endpoint" in found
-            else None,
+            self._optional_endpoint(found, "end_session_endpoint"),
+            self._optional_endpoint(found, "introspection_endpoint"),
             isinstance(methods, list) and "client_secret_basic" not in methods,
         )
 
@@ -187,6 +187,9 @@ class OpenIdProvider:
         except (msgspec.DecodeError, UnicodeDecodeError):
             body = {}
         return answer.status, body if isinstance(body, dict) else {}
+
+    def _optional_endpoint(self, found: JsonObject, name: str) -> str | None:
+        return self._endpoint(found, name) if name in found else None
 
     def _endpoint(self, found: JsonObject, name: str) -> str:
         value = found.get(name)

@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,13 +22,15 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import OidcSection
 from kaged.config.settings import Settings
 from kaged.config.token_file import TOKEN_BYTES, digest_secret
-from kaged.serve.signin.admission import SignedIn, admit, kept_claims
+from kaged.kernel.identity import PersonFacts
+from kaged.serve.signin.admission import SignedIn, admit, admit_again, kept_claims
 from kaged.serve.signin.errors import (
     SignInRefused,
     SignInUnavailable,
     TokenRefused,
 )
 from kaged.serve.signin.flow import FlowSealer, SignInFlow
+from kaged.serve.signin.introspection import TokenIntrospection, is_signed
 from kaged.serve.signin.provider import OpenIdProvider
 from kaged.serve.signin.verifier import TokenVerifier
 from kaged.store import Store
@@ -71,6 +73,7 @@ class _Client:
     secret: str | None
     provider: OpenIdProvider
     verifier: TokenVerifier
+    introspection: TokenIntrospection | None
 
 
 class SignIn:
@@ -91,7 +94,7 @@ class SignIn:
         self._sealer = FlowSealer(clock)
         self._known: _Client | None = None
         self._logouts: OrderedDict[str, None] = OrderedDict()
-        self._ending = asyncio.Event()
+        self._change = asyncio.Event()
 
     # -- what is configured --------------------------------------------------------------------
 
@@ -250,23 +253,24 @@ class SignIn:
     async def close(self, value: str) -> bool:
         """End one browser's session; return whether there was one."""
         ended = await self._store.sign_ins.delete(_digest(value))
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     async def close_all(self) -> int:
         """End every browser's session; return how many."""
         ended = await self._store.sign_ins.delete_all()
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     @property
-    def next_ending(self) -> asyncio.Event:
-        """Set when somebody's session ends: whoever serves a stream of one looks again."""
-        return self._ending
+    def next_change(self) -> asyncio.Event:
+        """Set when somebody may not be let in any more: whoever serves a stream looks again."""
+        return self._change
 
-    def _tell_ended(self) -> None:
-        self._ending.set()
-        self._ending = asyncio.Event()
+    def tell_change(self) -> None:
+        """Let whoever serves a stream look again: a session has ended, or the rules differ."""
+        self._change.set()
+        self._change = asyncio.Event()
 
     async def logout_url(self) -> str | None:
         """Return where a browser ends its session at the provider; None when nowhere."""
@@ -298,7 +302,7 @@ class SignIn:
         ended = await self._store.sign_ins.delete_of(
             client.section.issuer, subject=order.subject, provider_session=order.provider_session
         )
-        self._tell_ended()
+        self.tell_change()
         return ended
 
     # -- programs ------------------------------------------------------------------------------
@@ -315,10 +319,36 @@ class SignIn:
         # Clients that follow the URL standard write an origin with a slash.
         audiences = [url] if urlsplit(url).path not in ("", "/") else [url.rstrip("/"), f"{url}/"]
         try:
-            claims = await client.verifier.access_token(token, audiences)
+            if client.introspection is not None and not is_signed(token):
+                claims = await client.introspection.access_token(token, audiences)
+            else:
+                claims = await client.verifier.access_token(token, audiences)
         except SignInRefused as error:
             raise TokenRefused(error.message, fix=error.fix) from None
+        await self._require_not_signed_out(client.section.issuer, claims)
         return admit(client.section, self._operator_id, claims)
+
+    async def _require_not_signed_out(self, issuer: str, claims: JsonObject) -> None:
+        """Refuse a token that the provider gave before it said that its person signed out.
+
+        Raises:
+            TokenRefused: that is so, or nobody can tell when it was given.
+        """
+        over_ms = await self._store.sign_ins.signed_out_at_ms(issuer, str(claims["sub"]))
+        given = claims.get("iat")
+        if over_ms is not None and (not isinstance(given, int) or given * 1000 <= over_ms):
+            raise TokenRefused(
+                "The token is not accepted: its person signed out at the provider since.",
+                fix="sign in again to get a new one",
+            )
+
+    def admitted_again(self, facts: PersonFacts) -> SignedIn:
+        """Return who somebody is by now who signed in before. The provider is not asked.
+
+        Raises:
+            KagedError: `sign_in_disabled`, `sign_in_not_allowed`.
+        """
+        return admit_again(self.require_section(), self._operator_id, facts)
 
     # -- how it is doing -----------------------------------------------------------------------
 
@@ -369,8 +399,37 @@ class SignIn:
             ca_file = None if section.ca_file is None else str(section.ca_file)
             provider = OpenIdProvider(section.issuer, self._clock, ca_file)
             verifier = TokenVerifier(provider, section.client_id, self._clock)
-            self._known = known = _Client(section, secret, provider, verifier)
+            introspection = None
+            if section.introspection_seconds is not None:
+                introspection = TokenIntrospection(
+                    self._introspect, section.issuer, section.introspection_seconds, self._clock
+                )
+            self._known = known = _Client(section, secret, provider, verifier, introspection)
         return known
+
+    async def _introspect(self, form: Mapping[str, str]) -> tuple[int, JsonObject]:
+        client = self._client()
+        metadata = await client.provider.metadata()
+        if metadata.introspection_endpoint is None:
+            raise SignInUnavailable(
+                "Nobody can sign in now: the provider has no introspection endpoint.",
+                fix="take introspection_seconds out of [auth.oidc]",
+            )
+        return await self._post_as_client(client, metadata.introspection_endpoint, form)
+
+    async def _post_as_client(
+        self, client: _Client, url: str, form: Mapping[str, str]
+    ) -> tuple[int, JsonObject]:
+        """Send a form to the provider as the client that this daemon is there."""
+        in_form = (await client.provider.metadata()).secret_in_form
+        if client.secret is not None and not in_form:
+            # RFC 6749, 2.3.1: both are encoded as in a form before they become Basic.
+            auth = (quote(client.section.client_id, safe=""), quote(client.secret, safe=""))
+            return await client.provider.post(url, form, auth)
+        own = {"client_id": client.section.client_id}
+        if client.secret is not None:
+            own["client_secret"] = client.secret
+        return await client.provider.post(url, {**form, **own})
 
     async def _exchanged(self, client: _Client, flow: SignInFlow, code: str) -> JsonObject:
         """Trade the code for an ID token; return its claims."""
@@ -380,16 +439,8 @@ class SignIn:
             "code": code,
             "redirect_uri": flow.redirect_uri,
             "code_verifier": flow.verifier,
-            "client_id": client.section.client_id,
         }
-        auth = None
-        if client.secret is not None and metadata.secret_in_form:
-            form["client_secret"] = client.secret
-        elif client.secret is not None:
-            # RFC 6749, 2.3.1: both are encoded as in a form before they become Basic.
-            del form["client_id"]
-            auth = (quote(client.section.client_id, safe=""), quote(client.secret, safe=""))
-        status, body = await client.provider.post(metadata.token_endpoint, form, auth)
+        status, body = await self._post_as_client(client, metadata.token_endpoint, form)
         token, access = body.get("id_token"), body.get("access_token")
         if status >= 500:
             raise SignInUnavailable(

@@ -142,6 +142,8 @@ def _form(kept: JsonObject) -> LinkForm:
     return LinkForm(
         f"Link an account for {kept['capability_id']}",
         tuple(contract.AuthField(**one) for one in fields),
+        str(kept["capability_id"]),
+        str(cast("JsonObject", kept["context"])["user_id"]),
     )
 
 

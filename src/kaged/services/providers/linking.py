@@ -41,20 +41,24 @@ class LinkedProvider(ABC):
     ) -> None:
         self.namespace = namespace
         self._page = page
-        self._form = LinkForm(page_title, _FIELDS)
+        self._page_title = page_title
         self._oauth = oauth
 
     async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account: at the authorization server, or with a page of our own."""
         if self._oauth is not None:
             return await self._oauth.begin()
-        url, ticket, ends_ms = await self._page.offer(self._form, self._try_typed)
+        form = self._form(call.capability_id, call.context.user_id)
+        url, ticket, ends_ms = await self._page.offer(form, self._try_typed)
         return contract.CapabilityAuthBeginResult(
             auth_url=url,
             expires_at_ms=ends_ms,
             flow_state={"ticket": ticket},
-            fields=self._form.fields,
+            fields=form.fields,
         )
+
+    def _form(self, capability_id: str, person: str) -> LinkForm:
+        return LinkForm(self._page_title, _FIELDS, capability_id, person)
 
     async def auth_complete(
         self, call: contract.AuthCompleteCall
@@ -97,8 +101,9 @@ class LinkedProvider(ABC):
         ticket = call.flow_state.get("ticket")
         if self._oauth is not None or not isinstance(ticket, str):
             return True  # the page is the authorization server's
+        form = self._form(call.capability_id, call.user_id)
         return await self._page.reopen(
-            ticket, call.auth_url, call.expires_at_ms, self._form, self._try_typed
+            ticket, call.auth_url, call.expires_at_ms, form, self._try_typed
         )
 
     def auth_cancel(self, call: contract.AuthResumeCall) -> None:

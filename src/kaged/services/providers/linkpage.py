@@ -64,10 +64,15 @@ Raises CapabilityError with a text for the person when they do not work.
 
 @dataclass(frozen=True, slots=True)
 class LinkForm:
-    """What a page asks for. Secret fields must be filled in, others may stay empty."""
+    """What a page says and asks for: what is linked, as what and for whom.
+
+    Secret fields must be filled in, others may stay empty.
+    """
 
     title: str
     fields: tuple[AuthField, ...]
+    capability_id: str
+    person: str
 
 
 @dataclass(slots=True)
@@ -267,15 +272,21 @@ class LinkPage:
         offer.code_hash, offer.credential = _hashed(code), credential
         return "200 OK", _page(
             "It works",
-            "<p>Give this code to your assistant. It works once, for ten minutes.</p>"
+            "<p>Give this code to your assistant, in the chat where you began. It works once, for "
+            f"ten minutes, and only for <b>{html.escape(offer.form.person)}</b>: give it to "
+            "nobody else.</p>"
             f"<p><code>{html.escape(code)}</code></p>",
         )
 
 
 def _form(offer: _Offer, problem: str = "") -> str:
     said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
+    person, capability = html.escape(offer.form.person), html.escape(offer.form.capability_id)
     return _page(
         html.escape(offer.form.title),
+        f"<p>This links an account as <b>{capability}</b> for <b>{person}</b>, whose assistant may "
+        f"use it from then on. Go on only if you are {person} and began this yourself. If somebody "
+        "sent you this link, close the page.</p>"
         "<p>What you type here goes to this machine's daemon, which keeps it encrypted. "
         f"Your assistant never sees it.</p>{said}"
         '<form method="post" autocomplete="off">'

@@ -245,11 +245,11 @@ class InteractionService:
             details_of(kind, payload),
             answer_schema=answer_schema_of(kind, payload),
             subject={"run_id": context.run_id, "caller": context.caller, "payload": payload},
-            owner=who.person_id if who is not None and who.by_front_end else None,
+            owner=who.person_id if who is not None and who.is_person else None,
             project_id=context.project_id,
             chat_id=context.session_id,
             slot=session_slot(context.session_id),
-            asked_in=who.chat_id if who is not None and who.by_front_end else None,
+            asked_in=who.chat_id if who is not None and who.is_person else None,
         )
         pause = pause_session(context.project_id, context.session_id, kind, request_id)
         try:

@@ -56,7 +56,7 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
         assert isinstance(inputs, dict)  # by the schema
         name = str(call.args["name"])
         who = call.context.identity
-        invoker_id = who.person_id if who is not None and who.by_front_end else None
+        invoker_id = who.person_id if who is not None and who.is_person else None
         done = await service.trigger(
             call.context.project_id, name, inputs, invoker_id or INVOKER_ID, who=who
         )

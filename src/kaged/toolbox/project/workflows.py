@@ -93,7 +93,7 @@ class WorkflowService:
         self, project_id: str, invokable_by: Invoker | None = None, who: Actor | None = None
     ) -> JsonObject:
         """List the workflows that a project declares, from memory; people see those of guests."""
-        for_guests = who is not None and who.by_front_end
+        for_guests = who is not None and who.is_person
         found: list[JsonValue] = [
             {
                 "name": name,
@@ -127,7 +127,7 @@ class WorkflowService:
         `workflow_runner_missing` and ProjectOpening.
         """
         workflow = self.source.workflows(project_id).get(name)
-        invoker = Invoker.GUEST if who is not None and who.by_front_end else Invoker.OPERATOR
+        invoker = Invoker.GUEST if who is not None and who.is_person else Invoker.OPERATOR
         if workflow is None or (
             invoker is Invoker.GUEST and Invoker.GUEST not in workflow.invokable_by
         ):
@@ -206,7 +206,7 @@ class WorkflowService:
         run = await self._get(project_id, run_id, who, AccessAction.STEER)
         if run.status is not RunStatus.RUNNING:
             return run
-        by = who.label if who is not None and who.by_front_end else "the operator"
+        by = who.label if who is not None and who.is_person else "the operator"
         return await self._end(run, RunStatus.CANCELLED, f"{by} ended it")
 
     async def recover(self) -> int:

@@ -85,7 +85,7 @@ async def whoami(who: Who) -> WhoamiOut:
     return WhoamiOut(
         operator_id=who.person_id,
         via=who.vouched_by.value,
-        operator=not who.by_front_end,
+        operator=not who.is_person,
         roles=sorted(who.roles),
         teams=sorted(who.teams),
     )

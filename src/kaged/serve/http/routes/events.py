@@ -123,7 +123,7 @@ class EventAudience:
 
     async def sees(self, event: Event) -> bool:
         """Return whether the client may see an event."""
-        if not self._actor.by_front_end:
+        if not self._actor.is_person:
             return True
         if event.asked_of is not None:
             asked = event.asked_of

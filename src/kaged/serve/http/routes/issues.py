@@ -64,7 +64,7 @@ async def create(context: InProject, body: IssueIn) -> IssueCreatedOut:
 @router.get("/issues/{number}", summary="Look at one issue")
 async def get(context: InProject, number: Number) -> IssueDetailOut:
     """Return one issue with everything that was said about it and done to it."""
-    internal = not context.who.by_front_end
+    internal = not context.who.is_person
     return IssueDetailOut.model_validate(
         await context.work.issues.get(context.project_id, number, internal=internal)
     )

@@ -105,7 +105,9 @@ async def list_accounts(services: Services) -> ServiceAccountsOut:
 async def revoke(services: Services, who: Who, name: Name) -> ServiceAccountOut:
     """Let its token count no more, from the next request on. Its name stays taken."""
     services.audit.require_writable()
-    return _out(await services.service_accounts.revoke(name, who), services.clock.now_ms())
+    revoked = await services.service_accounts.revoke(name, who)
+    services.sign_in.tell_change()  # its streams end now, not at their next look
+    return _out(revoked, services.clock.now_ms())
 
 
 def _out(one: ServiceAccountRecord, now_ms: int) -> ServiceAccountOut:

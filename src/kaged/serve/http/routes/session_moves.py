@@ -34,7 +34,7 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     """
     context.require_record()
     source = await context.session(session_id, AccessAction.STEER)
-    if body.switch and context.who.by_front_end:
+    if body.switch and context.who.is_person:
         raise operator_only()
     if not body.switch:
         made = await context.sessions.transcript.fork(source.id, body.at)

@@ -75,7 +75,7 @@ class SessionRequest(ProjectRequest):
 
     async def current(self) -> str | None:
         """Return the project's current session; people have none, it is the operator's."""
-        if self.who.by_front_end:
+        if self.who.is_person:
             return None
         return await self.sessions.service.current(self.project_id)
 

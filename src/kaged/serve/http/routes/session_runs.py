@@ -22,6 +22,7 @@ from kaged.serve.http.session_models import (
     ToolCallOut,
     ToolCallsOut,
 )
+from kaged.sessions.run_options import verified_at_ms
 from kaged.store.agent_run_rows import AgentRunRecord
 from kaged.store.tool_call_rows import ToolCallRecord
 from kaged.tools.context import ROOT_CALLER
@@ -103,12 +104,24 @@ async def resume(context: Sessions, session_id: Which) -> RunStartOut:
 async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
     """Compact an agent's window; with `dry_run` only tell what that would do."""
     session = await context.session(session_id, AccessAction.STEER)
-    return await context.driver.compact_now(session.id, body.agent, dry_run=body.dry_run)
+    return await context.driver.compact_now(
+        session.id,
+        body.agent,
+        dry_run=body.dry_run,
+        operator=context.operator_id,
+        identity=context.identity,
+    )
 
 
 def _run_out(run: AgentRunRecord) -> AgentRunOut:
     ended_at = None if run.ended_at_ms is None else iso_utc(run.ended_at_ms)
-    return AgentRunOut.of(run, started_at=iso_utc(run.started_at_ms), ended_at=ended_at)
+    verified = verified_at_ms(run)
+    return AgentRunOut.of(
+        run,
+        verified_at=None if verified is None else iso_utc(verified),
+        started_at=iso_utc(run.started_at_ms),
+        ended_at=ended_at,
+    )
 
 
 def _call_out(call: ToolCallRecord) -> ToolCallOut:

@@ -82,7 +82,7 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
         system_prompt=body.system_prompt,
         title=body.title,
         operator_id=context.operator_id,
-        current=body.current and not context.who.by_front_end,
+        current=body.current and not context.who.is_person,
         ownership=ownership_of(context.who),
     )
     await context.record("kaged.session.created", {"session_id": made.id})

@@ -44,7 +44,7 @@ class ProjectRequest:
     @property
     def author(self) -> str:
         """Under which name what they write is kept: a person's own, or just the operator."""
-        return (self.who.person_id or OPERATOR) if self.who.by_front_end else OPERATOR
+        return (self.who.person_id or OPERATOR) if self.who.is_person else OPERATOR
 
     def require_record(self) -> None:
         """Refuse a change that could not be put on record. Raises AuditUnavailable."""

@@ -1,0 +1,492 @@
+"""Every route, topic and MCP method as everybody who may come in, with real things of two people.
+
+Ann began the things, in a group's chat. Who may do what with them is read off the table of the
+reference page: a route that is not in it is the operator's, and a row in words that this test does
+not know fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+
+from whole.harness.daemon import Daemon, wait_for
+from whole.harness.model import ModelServer, call, say
+from whole.harness.openid import LOCAL, OpenIdServer
+from whole.harness.people import FRONT_END, Guest, Person
+from whole.harness.project import Project
+from whole.harness.services import Bridge, capability, operation
+from whole.harness.talk import ENDED, fresh
+
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "reference" / "http-api.md"
+PROJECT: Final = "/api/v1/projects/{project_id}"
+
+STRANGERS: Final = ("stranger", "elsewhere", "service", "signed_in")
+"""Nobody in Ann's chat: Cy, Ann herself in another group, a program, Bob alone with the daemon."""
+PEOPLE: Final = (*STRANGERS, "member", "owner")
+EVERYBODY: Final = (*PEOPLE, "operator")
+
+HIDDEN, NOT_YOURS, YES = "as if it did not exist", "not_yours", "yes"
+ON_A_THING: Final[Mapping[str, tuple[str, str, str]]] = {
+    # what the table says: (strangers, members of the chat, the operator); the owner always may
+    "own sessions, and those of the same group chat": (HIDDEN, YES, YES),
+    "own runs, and those of the same group chat": (HIDDEN, YES, YES),
+    "own sessions": (HIDDEN, NOT_YOURS, YES),
+    "questions that they were asked": (HIDDEN, HIDDEN, YES),
+    "what they were asked": (HIDDEN, HIDDEN, YES),
+    "own accounts": (HIDDEN, HIDDEN, HIDDEN),
+}
+IN_A_LIST: Final[Mapping[str, frozenset[str]]] = {
+    # ... and who is shown Ann's things where several are listed
+    "own sessions, and those of the same group chat": frozenset({"member", "owner", "operator"}),
+    "own runs, and those of the same group chat": frozenset({"member", "owner", "operator"}),
+    "what was done in own sessions, and those of the same group chat": frozenset(
+        {"member", "owner", "operator"}
+    ),
+    "rows about own sessions and accounts": frozenset({"owner", "operator"}),
+    "questions that they were asked": frozenset({"owner", "operator"}),
+    "what they were asked": frozenset({"owner", "operator"}),
+    "own accounts": frozenset({"owner", "operator"}),
+}
+OPEN: Final = frozenset(
+    # What is everybody's, or done as oneself: it shows nothing of anybody.
+    {
+        "the daemon's name", "whether it answers", "themselves", "their browser's session",
+        "how to sign in", "whom the provider's token names", "a project that they may use",
+        "the loaded projects that they may use", "the tools of the project's agents",
+        "as themselves, with the agent's rights", "as themselves", "their own MCP session",
+        "a new one of their own", "the workflows that guests may start", "the project's issues",
+        "what was done in own sessions", "what their own runs took",
+        "the project's issues, under their own name", "the project's issues, under their name",
+        "without comments for the operator", "what accounts can be linked",
+        "what waits for their consent",
+    }
+)  # fmt: skip
+LAST: Final = (
+    ("DELETE", "/api/v1/projects/{project_id}"),
+    ("POST", "/api/v1/auth/token/rotate"),
+)
+"""What ends the others: tried as the operator when everything else was."""
+
+
+class Scene:
+    """The daemon, everybody who comes in, and Ann's things."""
+
+    def __init__(self, daemon: Daemon, project: Project, model: ModelServer) -> None:
+        self.daemon, self.project, self.model = daemon, project, model
+        self.actors: dict[str, Guest] = {}
+        self.spare = ""
+        self.word = fresh("annsword")
+        self.tried: Counter[str] = Counter()
+        self._rich = ""
+
+    @property
+    def owner(self) -> Guest:
+        return self.actors["owner"]
+
+    def session(self) -> str:
+        """Return a session of Ann's in which nothing was said."""
+        return str(self.owner.post(f"/projects/{self.project.id}/sessions", {})["id"])
+
+    def talked(self) -> str:
+        """Return the session in which her agent wrote a file."""
+        if not self._rich:
+            done = call("file.create", path=f"{self.word}.txt", content=self.word)
+            self.model.play(self.word, done, say(f"{self.word} done."))
+            self._rich = self.session()
+            self._tell(self._rich, self.word)
+        return self._rich
+
+    def question(self) -> str:
+        """Return a question that her agent asks her."""
+        word, session = fresh(self.word), self.session()
+        self.model.play(word, self._asks(), say("Went on."))
+        self._tell(session, word)
+        found = self.owner.get(f"/projects/{self.project.id}/interactions?status=pending")["items"]
+        return next(str(one["request_id"]) for one in found if one["session_id"] == session)
+
+    def _asks(self) -> dict[str, Any]:
+        question = {"id": "q", "title": f"{self.word}?", "options": ["yes", "no"]}
+        return call("kaged.ask", questions=[question])
+
+    def workflow(self) -> str:
+        """Return a run of a workflow that waits for her."""
+        word = fresh(self.word)
+        self.model.play(word, self._asks(), say("Went on."))
+        place = f"/projects/{self.project.id}/workflows/report/runs"
+        return str(self.owner.post(place, {"inputs": {"word": word}})["run_id"])
+
+    def flow(self) -> str:
+        """Return a flow in which she links an account."""
+        return str(self.owner.post("/services/links", {"capability": "post.box"})["flow_id"])
+
+    def _tell(self, session: str, word: str) -> None:
+        place = f"/projects/{self.project.id}/sessions/{session}"
+        self.owner.post(f"{place}/message", {"text": f"{word} please"})
+        wait_for(lambda: self.owner.get(f"{place}/runs")["items"][0]["status"] in ENDED, "its end")
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def thing(self, method: str, path: str) -> Callable[[], dict[str, str]] | None:
+        """Return what makes one of Ann's things for a route; None where it names none."""
+        if "{session_id}" in path:
+            reads = method == "GET" or path.endswith(("/fork", "/compact"))
+            return lambda: {"session_id": self.talked() if reads else self.session()}
+        if "{run_id}" in path:
+            return lambda: {"run_id": self.workflow()}
+        if "{request_id}" in path:
+            return lambda: {"request_id": self.question()}
+        return (lambda: {"flow_id": self.flow()}) if "{flow_id}" in path else None
+
+    def send(
+        self, actor: str, method: str, path: str, named: Mapping[str, str], project: str = ""
+    ) -> httpx.Response:
+        """Send a request that is well formed, so that nothing but who asks can refuse it."""
+        filled = path.replace("{project_id}", project or self.project.id)
+        filled = filled.replace("{number}", "1").replace("{name}", "report")
+        for name, value in named.items():
+            filled = filled.replace(f"{{{name}}}", value)
+        filled = re.sub(r"\{\w+\}", "x1", filled)
+        self.tried[actor] += 1
+        guest = self.actors[actor]
+        more: dict[str, Any] = {}
+        if method not in {"GET", "DELETE"}:
+            more["json"] = self._body(method, path, named)
+        if path.endswith("/search"):
+            filled += f"?q={self.word}"
+        return guest.raw(method, filled, **more)
+
+    def _body(self, method: str, path: str, named: Mapping[str, str]) -> dict[str, Any]:
+        use = {"agent": "primary", "tool": "file.read", "params": {"path": "a.txt"}}
+        if path.startswith("/api/v1/inbox/") and "request_id" in named:
+            shown = self.owner.get(f"/inbox/{named['request_id']}")
+            return {"digest": shown["digest"], "answer": {"answers": {"q": "yes"}}}
+        bodies = {
+            "/message": {"text": "hello"}, "/compact": {"dry_run": True},
+            "/fork": {"switch": False}, "/answer": {"answers": {"q": "yes"}},
+            "/tools/call": use, "/tools/explain": use, "/issues": {"title": "It", "body": "."},
+            "/comments": {"body": "Yes."}, "/workflows/{name}/runs": {"inputs": {"word": "w"}},
+            "/services/links": {"capability": "post.box"}, "/complete": {"code": "123"},
+            "/approvals/{plan_id}": {"decision": "deny"},
+        }  # fmt: skip
+        if method == "PATCH" and path.endswith("{session_id}"):
+            return {"title": "mine"}
+        return next((body for end, body in bodies.items() if path.endswith(end)), {})
+
+
+@pytest.fixture(scope="module")
+def provider(module_path: Path) -> Iterator[OpenIdServer]:
+    made = OpenIdServer(module_path)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def daemon(module_path: Path, model: ModelServer, provider: OpenIdServer) -> Iterator[Daemon]:
+    """Yield a daemon with every way in: a front end, a provider, service accounts."""
+    bridge = Bridge(
+        module_path, "post", {"definitions": [capability("post.box", operation("look"))]}
+    )
+    config = f"{FRONT_END}{provider.config()}{bridge.toml()}"
+    made = Daemon(module_path / "h", config=config, local=LOCAL + model.local_toml())
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def scene(
+    daemon: Daemon, module_path: Path, model: ModelServer, provider: OpenIdServer
+) -> Iterator[Scene]:
+    project = Project(module_path / "work")
+    inputs = {"word": {"type": "string", "required": True}}
+    report = {"description": "Do it.", "inputs": inputs, "invokable_by": ["operator", "guest"]}
+    project.describe(top={"workflows": {"report": report}})
+    project.write("a.txt", "one\n")
+    made = Scene(daemon, daemon.load(project), model)
+    made.spare = daemon.load(Project(module_path / "spare")).id
+    token = daemon.cli("service-account", "create", "walker").out.strip()
+    signed_in = provider.access_token("bob", daemon.url.rstrip("/"))
+    made.actors = {
+        "stranger": Guest(daemon, Person("cy", "private", "private-cy")),
+        "elsewhere": Guest(daemon, Person("ann", "group", "g-2")),
+        "service": Guest(daemon, Person(), token=token),
+        "signed_in": Guest(daemon, Person(), token=signed_in),
+        "member": Guest(daemon, Person("bob", "group", "g-1")),
+        "owner": Guest(daemon, Person("ann", "group", "g-1")),
+        "operator": Guest(daemon, Person()),
+    }
+    assert set(made.actors) == set(EVERYBODY)
+    project.post("/issues", {"title": "One", "body": ""})
+    made.talked()
+    yield made
+    for one in made.actors.values():
+        one.close()
+
+
+def _table() -> dict[tuple[str, str], str]:
+    part = PAGE.read_text(encoding="utf-8").partition("## People behind a front end")[2]
+    rows = re.findall(
+        r"^\| (.*) \| `([A-Z]+) (/[^`]*)` \|$", part.partition("\n## ")[0], re.MULTILINE
+    )
+    return {(method, path): on for on, method, path in rows}
+
+
+def _routes(daemon: Daemon) -> list[tuple[str, str]]:
+    document = daemon.client.get("/api/v1/openapi.json").json()
+    found = [(way.upper(), path) for path, ways in document["paths"].items() for way in ways]
+    return sorted(found, key=lambda one: (one in LAST, LAST.index(one) if one in LAST else 0, one))
+
+
+def _code(got: httpx.Response) -> str:
+    return str(got.json()["error"]["code"]) if got.is_error else ""
+
+
+def _outcome(got: httpx.Response, word: str) -> str:
+    """Return what an answer means for whoever asked."""
+    code = _code(got)
+    if code == "not_yours":
+        return NOT_YOURS
+    if got.status_code == 404 or code == "capability_auth_flow_invalid":
+        assert word not in got.text, got.text
+        return HIDDEN
+    return code if got.status_code in {401, 403} else YES
+
+
+def test_every_row_of_the_table_says_whose_things_in_words_that_are_tried_here() -> None:
+    known = {*ON_A_THING, *IN_A_LIST, *OPEN}
+    unknown = {on for way, on in ((one[0], on) for one, on in _table().items()) if way != "WS"}
+    assert unknown <= known, unknown - known
+
+
+class Walk:
+    """Tries one route after another and keeps what is not as the table says."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.wrong: list[tuple[object, ...]] = []
+
+    def cell(
+        self, actor: str, method: str, path: str, expected: str, named: Mapping[str, str]
+    ) -> None:
+        """Send a request and see that it means what is expected."""
+        got = self.scene.send(actor, method, path, named)
+        found = _outcome(got, self.scene.word)
+        if found != expected:
+            self.wrong.append((method, path, actor, expected, found, got.status_code, got.text))
+
+    def operators(self, method: str, path: str) -> None:
+        """Try a route that no row names."""
+        for actor in PEOPLE:
+            self.cell(actor, method, path, "operator_only", {})
+        # What would change something is sent to a project that nobody needs.
+        project = self.scene.project.id if method == "GET" else self.scene.spare
+        got = self.scene.send("operator", method, path, {}, project)
+        assert got.status_code not in {401, 403}, (method, path, got.text)
+
+    def on_a_thing(
+        self, method: str, path: str, on: str, make: Callable[[], dict[str, str]]
+    ) -> None:
+        """Try a route that names one of Ann's things."""
+        strangers, members, operator = ON_A_THING[on]
+        named = make()
+        for actor in STRANGERS:
+            if actor == "elsewhere" and on == "own accounts":
+                # Accounts are a person's, whatever chat they are in.
+                self.cell(actor, method, path, YES, make())
+            else:
+                self.cell(actor, method, path, strangers, named)
+        self.cell("member", method, path, members, named)
+        # Each of them has it as nobody has changed it yet.
+        self.cell("owner", method, path, YES, make())
+        self.cell("operator", method, path, operator, make())
+
+    def listed(self, method: str, path: str, on: str) -> None:
+        """Try a route that lists things."""
+        for actor in EVERYBODY:
+            got = self.scene.send(actor, method, path, {})
+            shown = self.scene.word in got.text or self.scene.talked() in got.text
+            expected = actor in IN_A_LIST[on] and path != "/api/v1/services/accounts"
+            if not got.is_success or shown is not expected:
+                self.wrong.append((method, path, actor, expected, shown, got.text[:200]))
+
+    def open(self, method: str, path: str) -> None:
+        """Try a route that shows nothing of anybody."""
+        for actor in EVERYBODY:
+            got = self.scene.send(actor, method, path, {})
+            # Who gave no cookie cannot end its session; a logout token is the provider's alone.
+            refused = got.status_code in {401, 403} and "logout" not in path
+            if refused or (actor in STRANGERS and self.scene.word in got.text):
+                self.wrong.append((method, path, actor, "open", got.status_code, got.text[:200]))
+
+
+def test_each_topic_reaches_whom_it_is_for(scene: Scene) -> None:
+    """Everybody hears the same stretch of the stream, up to the session that they begin last."""
+    scene.question()
+    chat = {scene.session()}
+    heard: dict[str, Counter[str]] = {}
+    for actor in EVERYBODY:
+        guest = scene.actors[actor]
+        own = str(guest.post(f"/projects/{scene.project.id}/sessions", {})["id"])
+        chat |= {own} if actor in {"owner", "member"} else set()
+        with guest.listening("?after=0") as stream:
+            events = stream.until(lambda one, own=own: one["topic"] == f"session:{own}")
+        heard[actor] = Counter(str(one["topic"]).partition(":")[0] for one in events)
+        if actor in STRANGERS:
+            assert scene.word not in str(events), actor
+            theirs = {one["topic"] for one in events if one["topic"].startswith("session:")}
+            assert theirs.isdisjoint(f"session:{one}" for one in (*chat, scene.talked())), actor
+    assert set(heard["operator"]) >= {"audit", "session", "attention", "tool"}
+    for actor in PEOPLE:
+        allowed = {"session", "attention"} if actor == "owner" else {"session"}
+        assert set(heard[actor]) == allowed, (actor, heard[actor])
+
+
+LOCAL_COMMANDS: Final = frozenset(
+    # They work on files of the machine that they run on, or begin something that stays.
+    {
+        "answer", "backup", "bridge", "chat", "completion", "daemon", "login", "logout", "man",
+        "mcp", "pipeline", "restore", "run", "schema",
+    }
+)  # fmt: skip
+OF_PEOPLE: Final = frozenset(
+    {
+        "account",
+        "capability",
+        "inbox",
+        "issue",
+        "project",
+        "session",
+        "todo",
+        "tool",
+        "undo",
+        "usage",
+        "workflow",
+    }
+)
+"""Groups of commands of which people may use some."""
+
+
+def _commands() -> list[list[str]]:
+    page = (PAGE.parent / "cli.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?m)^\| `kaged ([^`]+)` \|", page)
+    # A word in capitals stands for something: here for what nobody has.
+    return [
+        ["x1" if one.strip("[]").isupper() else one for one in line.split() if one != "…"]
+        for line in found
+        if line.split()[0] not in LOCAL_COMMANDS
+    ]
+
+
+@pytest.mark.timeout(400)  # more than seventy commands, one after the other
+def test_each_command_of_somebody_who_signed_in_shows_nothing_of_others(
+    scene: Scene, provider: OpenIdServer, tmp_path: Path
+) -> None:
+    url, home = scene.daemon.url.rstrip("/"), tmp_path / "far-away"
+    home.mkdir(mode=0o700)
+    login = {
+        "issuer": provider.url, "client_id": "an-mcp-client", "token_endpoint": f"{provider.url}/t",
+        "revocation_endpoint": None, "resource": url, "refresh_token": None,
+        "access_token": provider.access_token("bob", url), "expires_at_ms": 2**42,
+    }  # fmt: skip
+    (home / "logins.json").write_text(json.dumps({url: login}), encoding="utf-8")
+    (home / "logins.json").chmod(0o600)
+    env = {"HOME": str(home), "KAGED_HOME": str(home), "KAGED_URL": url}
+    commands = _commands()
+    assert len(commands) > 70
+    worked: set[str] = set()
+    for words in commands:
+        where = ["--project", scene.project.id] if words[0] in {"session", "issue", "undo"} else []
+        done = scene.daemon.cli(*words, *where, code=None, env=env, cwd=home)
+        said = done.out + done.err
+        assert scene.word not in said, (words, said)
+        assert scene.talked() not in said, (words, said)
+        if done.code == 0:
+            worked.add(words[0])
+    assert worked <= OF_PEOPLE, worked
+    assert {"session", "issue", "usage"} <= worked
+    # The same words of the operator find it.
+    own = scene.daemon.cli("session", "list", "--project", scene.project.id).out
+    assert scene.talked() in own
+
+
+METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "ping": {},
+    "tools/list": {},
+    "tools/call": {"name": "file.read", "arguments": {"path": "a.txt"}},
+    "resources/list": {"cursor": "sessions.0"},
+    "resources/read": {},
+    "prompts/list": {},
+    "prompts/get": {"name": "none"},
+}
+
+
+def test_each_method_of_mcp_shows_the_things_of_whoever_asks(scene: Scene) -> None:
+    uri = f"kaged://sessions/{scene.talked()}"
+    for method, params in METHODS.items():
+        asked = {"uri": uri} if method == "resources/read" else params
+        for actor in EVERYBODY:
+            said = scene.actors[actor].mcp(scene.project.id, method, asked)
+            # An error repeats the address that was asked for, and nothing else.
+            shown = scene.talked() in str(said.get("result")) or scene.word in str(said)
+            expected = method.startswith("resources/") and actor not in STRANGERS
+            assert shown is expected, (method, actor, said)
+
+
+def test_a_session_of_mcp_is_its_clients_alone(scene: Scene) -> None:
+    """Whoever learns its number can neither go on with it, nor listen, nor end it."""
+    place = f"/api/v1/projects/{scene.project.id}/mcp"
+    accept = {"Accept": "application/json, text/event-stream"}
+    hello = {
+        "protocolVersion": "2025-06-18", "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }  # fmt: skip
+    first = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    begun = scene.owner.raw("POST", place, json=first, headers=accept)
+    named = {**accept, "Mcp-Session-Id": begun.headers["mcp-session-id"]}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {}}
+    for actor in EVERYBODY:
+        if actor == "owner":
+            continue
+        guest = scene.actors[actor]
+        for method, more in (("POST", {"json": ping}), ("GET", {}), ("DELETE", {})):
+            got = guest.raw(method, place, headers=named, **more)
+            assert got.status_code in {403, 404}, (actor, method, got.status_code, got.text)
+    assert scene.owner.raw("POST", place, json=ping, headers=named).is_success
+    assert scene.owner.raw("DELETE", place, headers=named).is_success
+
+
+@pytest.mark.timeout(400)  # nine hundred requests
+def test_each_route_answers_everybody_as_the_table_says(scene: Scene) -> None:
+    table, tried, walk = _table(), set[tuple[str, str]](), Walk(scene)
+    scene.workflow()
+    for method, path in _routes(scene.daemon):
+        tried.add((method, path))
+        if (method, path) == ("GET", "/api/v1/auth/launch"):
+            continue  # its token is its own credential, whoever sends it
+        on, make = table.get((method, path)), scene.thing(method, path)
+        if on is None:
+            walk.operators(method, path)
+        elif make is not None:
+            walk.on_a_thing(method, path, on, make)
+        elif method == "GET" and on in IN_A_LIST:
+            walk.listed(method, path, on)
+        else:
+            walk.open(method, path)
+    assert not walk.wrong, "\n".join(map(str, walk.wrong))
+    assert len(tried) > 110
+    # MCP and the streams are no part of the document; they are tried for themselves.
+    left = {one for one in table if one not in tried}
+    assert left == {
+        ("GET", f"{PROJECT}/mcp"), ("POST", f"{PROJECT}/mcp"), ("DELETE", f"{PROJECT}/mcp"),
+        ("WS", f"{PROJECT}/mcp/stream"), ("WS", "/api/v1/events"),
+    }  # fmt: skip
+    cells = {actor: scene.tried[actor] for actor in EVERYBODY}
+    assert min(cells.values()) > 110, cells
