@@ -24,6 +24,7 @@ from typing import Any
 import uvloop
 
 from kaged.base import Tasks
+from kaged.kernel.kept_actor import KeptActor
 from scoreboard import Row, at_most, row, show
 
 STEPS = 200
@@ -85,8 +86,7 @@ class BenchModel:
 
     async def stream(self, request: Any) -> AsyncGenerator[Any]:
         """Play the next turn; which one is read from the window."""
-        from kaged.kernel.kept_actor import KeptActor
-from kaged.models.turn import (
+        from kaged.models.turn import (
             AssistantMessage,
             ModelToolCall,
             ModelTurn,
