@@ -318,7 +318,7 @@ class AgentToolService:
         """
         await self._ready(project_id)
         context = self._context(project_id, agent, who)
-        await self._begin_session(context)
+        await self.begin_session(context)
         try:
             result = await self.dispatcher.dispatch(name, params, context)
         except ToolError as error:
@@ -350,22 +350,22 @@ class AgentToolService:
     async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
         """Make a call in such a context. Raises ToolError, ProjectOpening."""
         await self._ready(context.project_id)
-        await self._begin_session(context)
+        await self.begin_session(context)
         return await self.dispatcher.dispatch(name, params, context)
 
-    def session_ended(self, context: ToolCallContext) -> None:
-        """Let go of what a session of an edge left behind."""
-        self._let_go(context.project_id, context.session_id, context.run_id)
-
-    # -- own -----------------------------------------------------------------------------------
-
-    async def _begin_session(self, context: ToolCallContext) -> None:
+    async def begin_session(self, context: ToolCallContext) -> None:
         """Put the session of a caller into the store, once."""
         if context.session_id not in self._begun:
             who = context.identity
             ownership = OPERATORS if who is None else ownership_of(who)
             await self._on_session(context.session_id, context.project_id, ownership)
             self._begun.add(context.session_id)
+
+    def session_ended(self, context: ToolCallContext) -> None:
+        """Let go of what a session of an edge left behind."""
+        self._let_go(context.project_id, context.session_id, context.run_id)
+
+    # -- own -----------------------------------------------------------------------------------
 
     def _context(
         self, project_id: str, agent: str, who: Actor, caller: _CallerSession | None = None

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kaged.base.clock import SystemClock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
 from kaged.config.skill_file import SKILL_FILE, SKILL_FILE_LIMIT_BYTES, SkillFileInvalid
@@ -27,6 +28,11 @@ _LEFT_OUT: Final = frozenset({".git", "__pycache__"})
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CHUNK: Final = 256 * 1024
+
+_TICK_MS: Final = 50
+"""Beyond the kernel's clock of file times: two changes within one tick have the same time."""
+
+_CLOCK: Final = SystemClock()
 
 Signature = tuple[tuple[object, ...], ...]
 """What tells that nothing was written since; the kernel sets the times of change itself."""
@@ -86,6 +92,9 @@ def read_folder(
         signature = tuple(_mark(one) for one in entries)
         if known is not None and known.signature == signature and keep is None:
             return known
+        settled_ns = (_CLOCK.now_ms() - _TICK_MS) * 1_000_000
+        if any(one.info.st_ctime_ns > settled_ns for one in entries):
+            signature = ((object(),),)  # equal to no other: the next one reads again
         plain = {one.path: one for one in entries if one.link is None}
         files: list[BundledFile] = []
         text = b""

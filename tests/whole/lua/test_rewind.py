@@ -219,8 +219,9 @@ def test_going_back_to_a_commit_that_a_guest_made_plants_nothing(
         assert project.read("a.txt") == "planted\n", "the rest of the commit is there"
         assert project.read(".envrc") == mine
         assert not [one for one in PLANTED[1:] if (project.root / one).exists()]
-    rows = [one["data"] for one in project.daemon.audit("protected_path.taken_back")]
-    assert {one["path"] for one in rows} == {str(project.root / one) for one in PLANTED}
+    rows = [one["data"]["path"] for one in project.daemon.audit("protected_path.taken_back")]
+    mine_of = {one for one in rows if one.startswith(f"{project.root}/")}
+    assert mine_of == {str(project.root / one) for one in PLANTED}
     # The example's own way back and forth brings out nothing of it either.
     project.write("a.txt", "two\n")
     for way, text in (("undo", "one\n"), ("redo", "two\n"), ("undo", "one\n")):

@@ -116,7 +116,9 @@ def _newest(daemon: Daemon) -> int:
 
 
 def _subjects(site: PolicySite, hook: str = "tool_pre_invoke") -> dict[str, dict[str, Any]]:
-    found = [one["extensions"]["security"] for one in site.seen("spy", hook)]
+    """Return whom the agent's own calls were made for; those on accounts know `[people]` only."""
+    rows = [one for one in site.seen("spy", hook) if one["payload"].get("name") != "post.box.look"]
+    found = [one["extensions"]["security"] for one in rows]
     return {one["subject"]["id"]: one["subject"] for one in found if one.get("subject")}
 
 

@@ -168,6 +168,7 @@ def outcomes(
 ) -> dict[str, Any]:
     """Make one call per act; returns all that can be compared about each."""
     site.put(FILLS, acts, spy("after", *CAPABILITIES), source=ACTS)
+    shared.reload()  # labels stay with a session: both begin with none
     found: dict[str, Any] = {}
     for word in WORDS:
         site.seen_file.write_text("", encoding="utf-8")

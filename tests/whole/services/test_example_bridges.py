@@ -120,7 +120,7 @@ def test_polling_links_once_the_person_has_agreed_elsewhere(desk: Desk, harbour:
 
 
 def submit(url: str, **fields: str) -> httpx.Response:
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=60) as browser:
         page = browser.get(url)
         assert page.status_code == 200, page.text
         assert "Locker token" in page.text
@@ -167,7 +167,7 @@ def test_a_token_goes_from_the_page_to_vault_and_bridge_and_through_no_chat(
 
 
 def submit_again(url: str) -> int:
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=60) as browser:
         return browser.get(url).status_code
 
 
@@ -201,7 +201,7 @@ def test_fields_that_cannot_be_shown_begin_no_flow(
     flow = desk.ask(ann, "auth.begin", capability="odd.box")
     assert submit_again(flow["auth_url"]) == 200
     # It does not know `auth_submit`: that is said on the page, and the flow stays.
-    with httpx.Client(trust_env=False) as browser:
+    with httpx.Client(trust_env=False, timeout=60) as browser:
         assert browser.post(flow["auth_url"], data={"pin": "open sesame"}).status_code == 401
     assert submit_again(flow["auth_url"]) == 200
     desk.reopen()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY
 from typing import Final
 from urllib.parse import quote, unquote
@@ -48,6 +48,7 @@ class AgentReading:
     sessions: SessionServices
     host: McpHost
     offers: Offers
+    begin_session: Callable[[ToolCallContext], Awaitable[None]]
 
     async def resources(
         self, cursor: str | None, actor: Actor
@@ -76,6 +77,7 @@ class AgentReading:
             KagedError: `mcp_resource_not_found`; there is none, or not for this agent.
             PipelineRefused: a policy plugin said no.
         """
+        await self.begin_session(context)
         outside = _OUTSIDE.fullmatch(uri)
         if outside is not None:
             server = self._server(outside[1])
@@ -119,6 +121,7 @@ class AgentReading:
         server = self._server(owner)
         if server is None or not prompt:
             raise KagedError(f"There is no prompt {name[:200]!r}.", code="mcp_prompt_not_found")
+        await self.begin_session(context)
         return await self.offers.get_prompt(server, prompt, arguments, context)
 
     # -- own -------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ class ServedAgent:
             sessions=agents.sessions,
             host=agents.host,
             offers=agents.offers,
+            begin_session=self._agent_tools.begin_session,
         )
 
     @property
