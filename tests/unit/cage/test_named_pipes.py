@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -36,16 +37,20 @@ async def test_pipes_of_every_depth_and_name_are_found_and_nothing_else(tmp_path
     assert (sorted(found.paths), found.too_large) == (sorted(expected), ())
 
 
-async def test_a_pipe_made_or_removed_later_counts_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(named_pipes, "_UNSETTLED_NS", 0)
+def settle() -> None:
+    """Wait until what was changed is old enough not to be listed again for that alone."""
+    time.sleep(0.1)
+
+
+async def test_a_pipe_made_or_removed_later_counts_at_the_next_start(tmp_path: Path) -> None:
     pipes = NamedPipes()
     (tmp_path / "sub").mkdir()
+    settle()
     assert (await pipes.find(grants((tmp_path, RO)))).paths == ()
     made = pipe(tmp_path / "sub/second")
     for _ in range(2):
         assert (await pipes.find(grants((tmp_path, RO)))).paths == (made,)
+        settle()
     Path(made).unlink()
     assert (await pipes.find(grants((tmp_path, RO)))).paths == ()
 
@@ -53,8 +58,8 @@ async def test_a_pipe_made_or_removed_later_counts_at_the_next_start(
 async def test_an_unchanged_tree_is_not_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named_pipes, "_UNSETTLED_NS", 0)
     made = pipe(tmp_path / "one/pipe")
+    settle()
     pipes = NamedPipes()
     first = await pipes.find(grants((tmp_path, RO)))
     listed: list[str] = []
