@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+from scoreboard.clocks import keep_to_steady_clocks
 from scoreboard.machine import this_machine
 from scoreboard.page import CURVES_SVG, TARGETS_SVG, rewrite_page
 from scoreboard.plot import curve_plot, target_plot
@@ -32,6 +33,14 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [name for name in names if name not in files]:
         print(f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(files)}")
         return 2
+    try:
+        coarse = keep_to_steady_clocks()
+    except RuntimeError as error:
+        print(f"bench: {error}")
+        return 2
+    if coarse:
+        left_out = ", ".join(map(str, coarse))
+        print(f"bench: the clock of processor {left_out} stands still: it is not used")
     earlier = Results.read(wanted.results) if wanted.results.is_file() else None
     machine = this_machine()
 

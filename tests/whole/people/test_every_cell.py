@@ -266,6 +266,12 @@ def test_every_row_of_the_table_says_whose_things_in_words_that_are_tried_here()
     assert unknown <= known, unknown - known
 
 
+def _without_own_reads(rows: str) -> str:
+    """Leave out what was read by MCP: such rows are of the reader, and name what they read."""
+    kept = [one for one in json.loads(rows)["items"] if one["event"] != "mcp.resource_read"]
+    return json.dumps(kept)
+
+
 class Walk:
     """Tries one route after another and keeps what is not as the table says."""
 
@@ -312,7 +318,8 @@ class Walk:
         """Try a route that lists things."""
         for actor in EVERYBODY:
             got = self.scene.send(actor, method, path, {})
-            shown = self.scene.word in got.text or self.scene.talked() in got.text
+            text = _without_own_reads(got.text) if path.endswith("/audit") else got.text
+            shown = self.scene.word in text or self.scene.talked() in text
             expected = actor in IN_A_LIST[on] and path != "/api/v1/services/accounts"
             if not got.is_success or shown is not expected:
                 self.wrong.append((method, path, actor, expected, shown, got.text[:200]))

@@ -77,12 +77,12 @@ class AgentReading:
             KagedError: `mcp_resource_not_found`; there is none, or not for this agent.
             PipelineRefused: a policy plugin said no.
         """
-        await self.begin_session(context)
         outside = _OUTSIDE.fullmatch(uri)
         if outside is not None:
             server = self._server(outside[1])
             if server is None:
                 raise _no_resource(uri)
+            await self.begin_session(context)
             answer = await self.offers.read_resource(server, unquote(outside[2]), context)
             return _contents(uri, answer)
         own = _OWN.fullmatch(uri)
@@ -92,10 +92,13 @@ class AgentReading:
 
         async def read() -> str:
             if kind == "issues" and self._sees_issues and which.isdigit():
-                return await read_issue(self.work, self.project_id, int(which[:15]))
-            if kind == "sessions" and self.agent == ROOT_CALLER:
-                return await read_session(self.sessions, self.project_id, which, context.identity)
-            raise _no_resource(uri)
+                text = await read_issue(self.work, self.project_id, int(which[:15]))
+            elif kind == "sessions" and self.agent == ROOT_CALLER:
+                text = await read_session(self.sessions, self.project_id, which, context.identity)
+            else:
+                raise _no_resource(uri)
+            await self.begin_session(context)  # not for whoever found nothing
+            return text
 
         hooked = await self.offers.guarded("resource", "kaged", context)
         text = await hooked_resource(hooked, uri, read)
