@@ -3,17 +3,21 @@
 They are filtered and merged like everybody's plugins.
 """
 
+from kaged.pipeline.policies.cedar import CedarPolicy
 from kaged.pipeline.policies.deny import DenyRules
 from kaged.pipeline.policies.egress import EgressGuard
 from kaged.pipeline.policies.headers import HeaderAllowlist
+from kaged.pipeline.policies.opa import OpaPolicy
 from kaged.pipeline.policies.ratelimit import SubjectRateLimit
 from kaged.pipeline.policies.redaction import SecretRedaction
 from kaged.pipeline.policies.untrusted import UntrustedContentGuard
 
 __all__ = [
+    "CedarPolicy",
     "DenyRules",
     "EgressGuard",
     "HeaderAllowlist",
+    "OpaPolicy",
     "SecretRedaction",
     "SubjectRateLimit",
     "UntrustedContentGuard",
