@@ -11,7 +11,7 @@ from kaged.kernel.capabilities import NetCapability
 from kaged.kernel.describe import require
 from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
-from kaged.pipeline.policies.egress import NET_ANNOTATION
+from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
 from kaged.wire.errors import InvalidParams, MethodNotFound

@@ -64,10 +64,10 @@ class AccountPolicies:
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - see the line above
         from kaged.pipeline.origin import CallOrigin  # noqa: PLC0415 - as above
-        from kaged.pipeline.policies.egress import NET_ANNOTATION  # noqa: PLC0415 - as above
         from kaged.pipeline.policies.untrusted import (  # noqa: PLC0415 - as above
             CHANGES_ANNOTATION,
         )
+        from kaged.pipeline.policies.ways_out import NET_ANNOTATION  # noqa: PLC0415 - as above
         from kaged.pipeline.slots import (  # noqa: PLC0415 - as above
             SubjectExtension,
             SubjectType,

@@ -8,8 +8,8 @@ from kaged.kernel.ownership import OPERATORS, ownership_of
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
 from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
-from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.policies.untrusted import CHANGES_ANNOTATION
+from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
 from kaged.tools.call_approvals import CallQuestion

@@ -4,21 +4,29 @@ They are filtered and merged like everybody's plugins.
 """
 
 from kaged.pipeline.policies.cedar import CedarPolicy
+from kaged.pipeline.policies.commands import CommandAllowlist
 from kaged.pipeline.policies.deny import DenyRules
 from kaged.pipeline.policies.egress import EgressGuard
 from kaged.pipeline.policies.headers import HeaderAllowlist
+from kaged.pipeline.policies.hours import ToolAllowlist
+from kaged.pipeline.policies.injection import InjectionHeuristics
 from kaged.pipeline.policies.opa import OpaPolicy
 from kaged.pipeline.policies.ratelimit import SubjectRateLimit
 from kaged.pipeline.policies.redaction import SecretRedaction
+from kaged.pipeline.policies.secrets import SecretEgress
 from kaged.pipeline.policies.untrusted import UntrustedContentGuard
 
 __all__ = [
     "CedarPolicy",
+    "CommandAllowlist",
     "DenyRules",
     "EgressGuard",
     "HeaderAllowlist",
+    "InjectionHeuristics",
     "OpaPolicy",
+    "SecretEgress",
     "SecretRedaction",
     "SubjectRateLimit",
+    "ToolAllowlist",
     "UntrustedContentGuard",
 ]

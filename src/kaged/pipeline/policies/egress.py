@@ -10,16 +10,11 @@ from kaged.pipeline.contexts import PluginContext
 from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
-from kaged.pipeline.policies.texts import compile_names
+from kaged.pipeline.policies.ways_out import WaysOut
 from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
-
-NET_ANNOTATION = "net"
-"""Annotation of a tool by the host: whether it can reach the network."""
-
-_OPEN_WORLD = "openWorldHint"
 
 
 class EgressOptions(Options):
@@ -45,9 +40,9 @@ class EgressGuard(Plugin):
         if not {"read_labels", "append_labels"} & config.capabilities:
             raise ValueError("EgressGuard needs the capability read_labels")
         self._kept = frozenset(options.labels)
-        self._named = compile_names(options.tools)
-        self._excused = compile_names(options.except_tools)
-        self._unknown_leaves = options.unknown == "deny"
+        self._leaves = WaysOut(
+            options.tools, options.except_tools, unknown=options.unknown == "deny"
+        )
 
     async def tool_pre_invoke(
         self, payload: ToolPreInvokePayload, context: PluginContext, extensions: Extensions | None
@@ -68,18 +63,3 @@ class EgressGuard(Plugin):
                 http_status_code=403,
             ),
         )
-
-    def _leaves(self, name: str, extensions: Extensions | None) -> bool:
-        if self._excused(name):
-            return False
-        if self._named(name):
-            return True
-        mcp = None if extensions is None else extensions.mcp
-        tool = None if mcp is None else mcp.tool
-        if tool is None or tool.name != name:
-            return self._unknown_leaves
-        for annotation in (NET_ANNOTATION, _OPEN_WORLD):
-            stated = tool.annotations.get(annotation)
-            if isinstance(stated, bool):
-                return stated
-        return self._unknown_leaves

@@ -13,9 +13,9 @@ from pydantic import Field
 from kaged.pipeline.contexts import PluginContext
 from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
-from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
+from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.records import APPROVAL_REQUIRED, PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
