@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,15 +13,17 @@ from kaged.base import ManualClock
 from kaged.pipeline import Plugin
 from kaged.pipeline.contexts import GlobalContext, PluginContext
 from kaged.pipeline.payloads.calls import ToolPostInvokePayload, ToolPreInvokePayload
-from kaged.pipeline.policies import InjectionHeuristics, SecretEgress, ToolAllowlist
+from kaged.pipeline.policies import InjectionHeuristics, SecretEgress, TokenBudget, ToolAllowlist
 from kaged.pipeline.policies.injection import MAX_LOOKED_AT_CHARS
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import (
+    CompletionExtension,
     Extensions,
     MCPExtension,
     SecurityExtension,
     SubjectExtension,
     SubjectType,
+    TokenUsage,
     ToolMetadata,
 )
 
@@ -215,3 +218,67 @@ async def test_what_is_too_long_to_be_looked_at_is_suspicious() -> None:
 def test_labels_need_the_capability() -> None:
     with pytest.raises(ValueError, match="append_labels"):
         InjectionHeuristics(config())
+
+
+# -- tokens of a day -----------------------------------------------------------------------------
+
+HOOKS = ["cmf.llm_input", "cmf.llm_output", "tool_pre_invoke"]
+
+
+def budget(file: Path, clock: ManualClock, **options: Any) -> TokenBudget:
+    return TokenBudget(
+        PluginConfig(
+            name="b",
+            kind="x",
+            hooks=HOOKS,
+            capabilities=frozenset({"read_subject", "read_teams"}),
+            config={"state_file": str(file), **options},
+        ),
+        clock,
+    )
+
+
+async def spend(plugin: TokenBudget, tokens: int, ext: Extensions) -> None:
+    usage = TokenUsage(input_tokens=0, output_tokens=tokens, total_tokens=tokens)
+    completion = CompletionExtension(tokens=usage)
+    await plugin.after(None, CONTEXT, ext.model_copy(update={"completion": completion}))
+
+
+async def may(plugin: TokenBudget, ext: Extensions | None) -> bool:
+    return await plugin.before(None, CONTEXT, ext) is None
+
+
+async def test_a_budget_ends_with_the_day_of_its_zone(tmp_path: Path) -> None:
+    evening = datetime(2026, 11, 18, 23, 59, tzinfo=ZoneInfo("Asia/Tokyo"))
+    clock = ManualClock(int(evening.timestamp() * 1000))
+    plugin = budget(tmp_path / "t.json", clock, person=10, zone="Asia/Tokyo")
+    await spend(plugin, 9, person())
+    assert await may(plugin, person())
+    await spend(plugin, 1, person())
+    assert not await may(plugin, person())
+    clock.advance(60)
+    assert await may(plugin, person())
+
+
+async def test_a_team_shares_its_budget_and_single_ones_have_their_own(tmp_path: Path) -> None:
+    clock = ManualClock()
+    options = {"team": 10, "teams": {"red": 100}, "people": {"ann": 50}}
+    plugin = budget(tmp_path / "t.json", clock, **options)
+    blue, red = person(teams=("blue",)), person(teams=("red",))
+    await spend(plugin, 10, blue)
+    assert not await may(plugin, blue)
+    assert await may(plugin, red)
+    again = budget(tmp_path / "t.json", clock, **options)
+    await again.initialize()
+    assert not await may(again, blue), "a restart gives nothing back"
+    await spend(again, 40, red)
+    assert not await may(again, red), "fifty of her own are used up"
+    assert await may(again, None)
+
+
+async def test_a_file_that_is_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text("[]", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a count of tokens"):
+        await budget(file, ManualClock(), person=1).initialize()
+    assert file.read_text(encoding="utf-8") == "[]"

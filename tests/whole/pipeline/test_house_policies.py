@@ -15,6 +15,7 @@ from whole.harness.model import ModelServer, call, say
 from whole.harness.people import FRONT_END, Guest, Person
 from whole.harness.policies import POST, PRE, PolicySite
 from whole.harness.project import Project
+from whole.harness.talk import ENDED
 
 PEOPLE = '[people.ann]\nroles = ["admin"]\n[people.bob]\nroles = ["reader"]\n'
 CAGE = {
@@ -126,3 +127,36 @@ def test_after_a_page_with_orders_the_agent_does_not_act_and_another_session_doe
     plain = statuses("otter-plain", call("file.read", path="a.txt"), writes)
     assert plain == [("file.read", "completed"), ("file.write", "completed")]
     assert (work.root / "a.txt").read_text() == "gone\n"
+
+
+def _tells(daemon: Daemon, work: Project, who: str, word: str) -> str:
+    """Let somebody talk to the agent; returns how the run ended."""
+    guest = Guest(daemon, Person(who, "private", f"private-{who}"))
+    place = f"/projects/{work.id}/sessions"
+    place = f"{place}/{guest.post(place)['id']}"
+    guest.post(f"{place}/message", {"text": f"{word} please"})
+    runs = wait_for(
+        lambda: [one for one in guest.get(f"{place}/runs")["items"] if one["status"] in ENDED]
+    )
+    guest.close()
+    return str(runs[0]["status"])
+
+
+def test_a_person_whose_tokens_are_used_up_waits_for_the_next_day_and_another_does_not(
+    site: PolicySite, daemon: Daemon, work: Project, model: ModelServer, use: Use
+) -> None:
+    state = site.folder / "tokens.json"
+    budget = _policy("TokenBudget", "read_subject", person=1, state_file=str(state))
+    hooks = ["cmf.llm_input", "cmf.llm_output", PRE]
+    site.put({**budget, "hooks": hooks})
+    for word in ("stoat-one", "stoat-two", "stoat-other"):
+        model.play(word, say("Yes."))
+    assert _tells(daemon, work, "ann", "stoat-one") == "completed"
+    assert _tells(daemon, work, "ann", "stoat-two") == "failed"
+    assert "tokens of person ann are used up" in json.dumps(use("ann", "file.read", path="key.txt"))
+    assert "error" not in use("bob", "file.read", path="page.txt")
+    # Who reads the file anew, as after a restart, knows what was used.
+    site.put({**budget, "hooks": hooks, "priority": 7})
+    assert _tells(daemon, work, "ann", "stoat-two") == "failed"
+    assert _tells(daemon, work, "bob", "stoat-other") == "completed"
+    assert set(json.loads(state.read_text())["used"]) == {"person:ann", "person:bob"}

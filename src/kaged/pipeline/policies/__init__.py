@@ -3,6 +3,7 @@
 They are filtered and merged like everybody's plugins.
 """
 
+from kaged.pipeline.policies.budget import TokenBudget
 from kaged.pipeline.policies.cedar import CedarPolicy
 from kaged.pipeline.policies.commands import CommandAllowlist
 from kaged.pipeline.policies.deny import DenyRules
@@ -27,6 +28,7 @@ __all__ = [
     "SecretEgress",
     "SecretRedaction",
     "SubjectRateLimit",
+    "TokenBudget",
     "ToolAllowlist",
     "UntrustedContentGuard",
 ]

@@ -60,7 +60,7 @@ class AllowOptions(Options):
     @field_validator("zone")
     @classmethod
     def _zone(cls, value: str) -> str:
-        _zone_of(value)
+        zone_of(value)
         return value
 
 
@@ -88,7 +88,7 @@ class ToolAllowlist(Plugin):
             if asked and f"read_{part}" not in config.capabilities:
                 raise ValueError(f"rules with {part} need the capability read_{part}")
         self._now_ms = (clock or SystemClock()).now_ms
-        self._zone = _zone_of(options.zone)
+        self._zone = zone_of(options.zone)
         self._rules = [_compile(rule) for rule in options.rules]
 
     async def tool_pre_invoke(
@@ -145,7 +145,8 @@ def _is_time(rule: _Compiled, now: datetime) -> bool:
     return at < end and (now.weekday() - 1) % 7 in rule.days
 
 
-def _zone_of(name: str) -> tzinfo:
+def zone_of(name: str) -> tzinfo:
+    """Return a time zone by its name. Raises ValueError."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
