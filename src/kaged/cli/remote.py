@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from kaged.base import Clock, KagedError
+from kaged.base.authorities import authorities
 from kaged.cli.logins import Logins, SavedLogin
 from kaged.config.oidc import parse_secure_url
 
@@ -33,9 +34,12 @@ def parse_daemon_url(text: str) -> str:
     return url.rstrip("/")
 
 
-def trusted() -> ssl.SSLContext:
-    """Return what certificates are checked with: the machine's authorities, or SSL_CERT_FILE."""
-    return ssl.create_default_context()
+def trusted(url: str) -> ssl.SSLContext | bool:
+    """Return what certificates are checked with: the machine's authorities, or SSL_CERT_FILE.
+
+    For a URL without TLS nothing: reading them takes longer than the whole command.
+    """
+    return False if urlsplit(url).scheme == "http" else authorities()
 
 
 def ask_json(method: str, url: str, form: Mapping[str, str] | None = None) -> tuple[int, Any]:
@@ -46,7 +50,7 @@ def ask_json(method: str, url: str, form: Mapping[str, str] | None = None) -> tu
     """
     try:
         with (
-            httpx.Client(verify=trusted(), timeout=TIMEOUT_S, trust_env=False) as http,
+            httpx.Client(verify=trusted(url), timeout=TIMEOUT_S, trust_env=False) as http,
             http.stream(method, url, data=None if form is None else dict(form)) as response,
         ):
             body = bytearray()
@@ -155,7 +159,7 @@ class RemoteHttp:
     ) -> None:
         self._url = remote.url
         self._http = httpx.Client(
-            transport=httpx.HTTPTransport(verify=trusted()),
+            transport=httpx.HTTPTransport(verify=trusted(remote.url)),
             auth=remote,
             timeout=httpx.Timeout(answer_timeout_s, connect=connect_timeout_s),
             trust_env=False,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kaged.base import JsonObject
+from kaged.base.authorities import authorities
 from kaged.cage.net.dial import Dialled, Dialler, Resolver
 from kaged.cage.net.limits import GateLimits
 from kaged.kernel.hosts import NetTargetInvalid
@@ -105,10 +106,11 @@ class ScriptWeb:
 
         class Transport(httpx.AsyncHTTPTransport):
             def __init__(self) -> None:
-                super().__init__(trust_env=False)
+                trusted = authorities()
+                super().__init__(verify=trusted, trust_env=False)
                 # The one way to bring a backend of our own.
                 self._pool = httpcore.AsyncConnectionPool(
-                    ssl_context=ssl.create_default_context(), network_backend=GrantedBackend()
+                    ssl_context=trusted, network_backend=GrantedBackend()
                 )
 
         return Transport()

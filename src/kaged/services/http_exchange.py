@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Self
 
 from kaged.base.lazy_dataclass import dataclass
@@ -11,6 +13,14 @@ from kaged.services.tls import tls_fault, trusting
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
+
+
+@cache
+def _public_authorities() -> SSLContext:
+    """Return what the HTTP library trusts by itself; it would read that for each exchange."""
+    import httpx  # noqa: PLC0415 - see `HttpExchange`
+
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class AnswerTooLarge(CapabilityBackendUnavailable):
@@ -56,7 +66,7 @@ class HttpExchange:
             follow_redirects=False,
             trust_env=False,
             transport=transport,
-            verify=True if ca_file is None else trusting(ca_file),
+            verify=_public_authorities() if ca_file is None else trusting(ca_file),
         )
 
     async def __aenter__(self) -> Self:

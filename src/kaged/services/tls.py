@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from kaged.base.authorities import authorities
 from kaged.services.errors import CapabilityBackendUnavailable, CapabilityInvalidInput
 
 _CHAIN_LIMIT = 8
@@ -28,10 +29,7 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
 
     Both, because an API of one's own may have its authorization server elsewhere.
     """
-    context = ssl.create_default_context()
-    if ca_file is not None:
-        context.load_verify_locations(cafile=ca_file)
-    return context
+    return authorities() if ca_file is None else authorities(ca_file)
 
 
 def tls_fault(error: BaseException, what: str) -> CapabilityBackendUnavailable | None:
