@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import ssl
+from functools import cache
+from typing import Any
 
+import httpx
 import pytest
+from httpx._transports import default as transports
 
 from kaged.base import Ids, ManualClock
 from kaged.base.open_files import raise_open_files
@@ -23,6 +29,22 @@ pytest_plugins = [
 unmute_for_children()
 # As the daemon does: the tests have its spawner, and hundreds of cages, in their own process.
 raise_open_files()
+
+
+@cache
+def _public_authorities(trust_env: bool, *_named: str | None) -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=trust_env)
+
+
+def _create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+    if verify is not True or cert is not None:
+        return httpx.create_ssl_context(verify, cert, trust_env)
+    named = map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+    return _public_authorities(trust_env, *named)
+
+
+# Every client of a test would read all certificates: thirty times the cost of a request.
+vars(transports)["create_ssl_context"] = _create_ssl_context
 
 
 def pytest_configure() -> None:

@@ -39,6 +39,15 @@ _MOST = 1 << 20
 _LARGE = 2 << 20
 _MADV_COLLAPSE = 25
 _UNNAMED = 5
+_LOADED_ON_DEMAND = (
+    *("httpx", "httpcore", "jsonschema_rs", "ast_grep_py", "ruamel.yaml"),
+    *("openai.resources.chat.chat", "openai.resources.chat.completions.completions"),
+    *("openai.lib.streaming.chat", "openai.resources.chat.completions.messages"),
+    *("anthropic.resources.messages", "anthropic.resources.beta", "anyio._backends._asyncio"),
+    *("genai_prices.data", "genai_prices.data_units", "genai_prices.decompose"),
+    *("genai_prices.validation", "encodings.ascii", "encodings.idna"),
+)
+"""What other people's programs load when they are used first: projects, and talks with models."""
 _READ_WHEN_LOADED = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_")
 _GIVEN = ("PATH", "LANG", "LC_ALL")
 
@@ -236,7 +245,7 @@ def _load() -> None:
     found = [one.name for one in pkgutil.walk_packages(product.__path__, "kaged.")]
     # All that anybody loads on demand, without the programs, which run when they are loaded.
     names = [one for one in found if not one.endswith("_main") and not one.endswith("__main__")]
-    for name in (*names, "httpx", "httpcore", "jsonschema_rs", "ast_grep_py"):
+    for name in (*names, *_LOADED_ON_DEMAND):
         importlib.import_module(name)
 
 

@@ -33,20 +33,27 @@ def module_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def model() -> Iterator[ModelServer]:
-    """Yield a model server that every test of this worker may play a conversation on."""
+def model_server() -> Iterator[ModelServer]:
+    """Yield the model server of this worker."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         server = ModelServer(Path(folder))
         yield server
         server.close()
 
 
+@pytest.fixture(scope="module")
+def model(model_server: ModelServer) -> Iterator[ModelServer]:
+    """Yield a model server that every test may play a conversation on."""
+    yield model_server
+    model_server.forget()
+
+
 @pytest.fixture(scope="session")
-def lender(model: ModelServer) -> Iterator[Lender]:
+def lender(model_server: ModelServer) -> Iterator[Lender]:
     """Yield who lends the modules of this worker their daemon."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         homes = (Path(folder).resolve() / f"h{number}" for number in itertools.count())
-        made = Lender(lambda: next(homes), model.local_toml())
+        made = Lender(lambda: next(homes), model_server.local_toml())
         yield made
         made.close()
 

@@ -55,7 +55,7 @@ class Daemon:
     It and its commands are processes of their own. Loading the program costs each of them more
     than most tests, so where nothing in its environment changes how it is loaded, each is forked
     from a process that has done only that (`fakes.command_server`), on a home that has the base
-    programs of cages already (`fakes.base_programs_stock`). The daemon that modules share
+    programs of cages already (`fakes.base_programs_stock`). The first daemon that modules share
     (`forked=False`) is started from the beginning, as users start it, and so is every one with
     KAGED_TESTS_EXEC=1.
     """

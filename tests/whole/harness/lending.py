@@ -17,17 +17,23 @@ A daemon holds 200 of them, and the next module brings its own.
 
 
 class Lender:
-    """Lends a daemon to one module after the other, and takes plugins away between them."""
+    """Lends a daemon to one module after the other, and takes plugins away between them.
+
+    Its first one is started from the beginning, as users start it. That and what such a daemon
+    loads later cost three seconds, so those that follow are forked.
+    """
 
     def __init__(self, place: Callable[[], Path], local: str) -> None:
         self._place = place
         self._local = local
         self._daemon: Daemon | None = None
+        self._started = False
 
     def lend(self) -> Daemon:
         """Return a running daemon without plugins."""
         if self._daemon is None:
-            self._daemon = Daemon(self._place(), local=self._local, forked=False)
+            self._daemon = Daemon(self._place(), local=self._local, forked=self._started)
+            self._started = True
             self._daemon.start()
         return self._daemon
 

@@ -114,6 +114,15 @@ class ModelServer:
         bodies = [one["body"] for one in entries if one.get("body")]
         return [one for one in bodies if word in json.dumps(one)]
 
+    def forget(self) -> None:
+        """Forget what was played and what was asked.
+
+        Whoever looks at what was asked reads all of it: after a few modules that are thirty
+        megabytes, each time.
+        """
+        got = self._client.post("/__aimock/reset")
+        assert got.is_success, got.text
+
     def close(self) -> None:
         """End it."""
         self._client.close()
