@@ -23,13 +23,18 @@ class Stock:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._filling: list[Path] = []
 
     def keep(self, cache_dir: Path) -> None:
-        """Keep the base programs of a cache, unless some are kept already."""
-        if USELESS:
+        """Keep the base programs of a cache, unless some are kept already.
+
+        A daemon answers before it has them: then they are kept when somebody asks for some.
+        """
+        if USELESS or self._folder is not None:
             return
         found = [one for one in cache_dir.glob(NAMES) if "-new-" not in one.name]
-        if self._folder is not None or not found:
+        if not found:
+            self._filling.append(cache_dir)
             return
         folder = Path(tempfile.mkdtemp(prefix="kgd-stock-"))
         atexit.register(_remove, folder, os.getpid())
@@ -40,6 +45,9 @@ class Stock:
         """Link what is kept into a cache; returns whether it has base programs now."""
         if next(cache_dir.glob(NAMES), None) is not None:
             return True
+        filling, self._filling = self._filling, []
+        for one in filling:
+            self.keep(one)
         if self._folder is None:
             return False
         cache_dir.mkdir(parents=True, exist_ok=True)
