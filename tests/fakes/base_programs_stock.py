@@ -34,7 +34,7 @@ class Stock:
             return
         found = [one for one in cache_dir.glob(NAMES) if "-new-" not in one.name]
         if not found:
-            self._filling.append(cache_dir)
+            self._filling = [one for one in self._filling if one.exists()] + [cache_dir]
             return
         folder = Path(tempfile.mkdtemp(prefix="kgd-stock-"))
         atexit.register(_remove, folder, os.getpid())

@@ -200,6 +200,7 @@ class Daemon:
         process, self._process = self._process, None
         if process is None:
             return 0
+        STOCK.keep(self.home / "cache")  # by now it has them
         process.send_signal(number)
         try:
             return process.wait(PATIENCE_S)
