@@ -43,9 +43,8 @@ _LOADED_ON_DEMAND = (
     *("httpx", "httpcore", "jsonschema_rs", "ast_grep_py", "ruamel.yaml"),
     *("openai.resources.chat.chat", "openai.resources.chat.completions.completions"),
     *("openai.lib.streaming.chat", "openai.resources.chat.completions.messages"),
-    *("anthropic.resources.messages", "anthropic.resources.beta", "anyio._backends._asyncio"),
     *("genai_prices.data", "genai_prices.data_units", "genai_prices.decompose"),
-    *("genai_prices.validation", "encodings.ascii", "encodings.idna"),
+    *("genai_prices.validation", "anyio._backends._asyncio", "encodings.ascii", "encodings.idna"),
 )
 """What other people's programs load when they are used first: projects, and talks with models."""
 _READ_WHEN_LOADED = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_")
