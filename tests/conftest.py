@@ -44,7 +44,7 @@ def _create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = 
 
 
 # Every client of a test would read all certificates: thirty times the cost of a request.
-vars(transports)["create_ssl_context"] = _create_ssl_context
+transports.__dict__["create_ssl_context"] = _create_ssl_context
 
 
 def pytest_configure() -> None:
