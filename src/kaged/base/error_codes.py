@@ -231,7 +231,6 @@ _PIPELINE: _Rows = {
     "plugin_timeout": (502, "A hook did not finish in time."),
     "plugin_violation": (403, "A plugin denied the call and the caller wants that raised."),
     "plugin_worker_gone": (502, "The worker of a caged plugin ended and did not start again."),
-    "policy_engine_failed": (502, "OPA or Cedar gave no decision about a call."),
     "tier_violation": (403, "A plugin took something away from a slot it may only extend."),
 }
 _TOOLS: _Rows = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kaged.base import JsonObject, JsonValue
-from kaged.pipeline.policies.engine import EnginePolicy, Verdict, no_decision
+from kaged.pipeline.policies.engine import EnginePolicy, NoDecision, Verdict
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.settings import PluginConfig
 
@@ -82,7 +82,7 @@ class CedarPolicy(EnginePolicy):
         self._known = {_uid(one["uid"]): one for one in entities}
 
     async def ask(self, question: JsonObject) -> Verdict:
-        """Ask Cedar. Raises `policy_engine_failed`."""
+        """Ask Cedar. Raises NoDecision."""
         context = json.dumps(_cedar(question))
         if len(context) > _LARGE_CHARS:
             return await asyncio.to_thread(self._ask, question, context)
@@ -103,12 +103,12 @@ class CedarPolicy(EnginePolicy):
             entities = self._with(principal)
             done = cedarpy.is_authorized(request, self._policies, entities, self._schema)
         except (ValueError, TypeError) as error:
-            raise no_decision(f"Cedar cannot read the question: {error}") from error
+            raise NoDecision(f"Cedar cannot read the question: {error}") from error
         faults = done.diagnostics.errors
         if faults:
-            raise no_decision(
-                f"a Cedar policy cannot be evaluated: {str(faults[0])[:500]}",
-                "ask with `has` before you use what a call may not have",
+            raise NoDecision(
+                f"a Cedar policy cannot be evaluated: {str(faults[0])[:500]}; "
+                "ask with `has` before you use what a call may not have"
             )
         named = done.diagnostics.id_annotations_by_reason
         reasons: list[JsonValue] = [named.get(one) or one for one in done.diagnostics.reasons[:20]]

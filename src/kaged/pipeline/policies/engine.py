@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.contexts import PluginContext
 from kaged.pipeline.plugin import Plugin
@@ -36,6 +36,10 @@ class Verdict:
     details: JsonObject | None = None
 
 
+class NoDecision(RuntimeError):
+    """An engine gave no decision."""
+
+
 class EnginePolicy(Plugin):
     """Asks an engine at every hook that its configuration lists; a subclass says which engine."""
 
@@ -47,7 +51,7 @@ class EnginePolicy(Plugin):
             setattr(self, hook, partial(self._decide, hook))
 
     async def ask(self, question: JsonObject) -> Verdict:
-        """Return the decision. Raises KagedError where there is none; `on_error` applies."""
+        """Return the decision. Raises NoDecision where there is none; `on_error` applies."""
         raise NotImplementedError
 
     async def _decide(
@@ -80,11 +84,6 @@ def question(
         "payload": to_json(payload),
         "extensions": shown,
     }
-
-
-def no_decision(message: str, fix: str = "") -> KagedError:
-    """Return the error for an engine that gave no decision."""
-    return KagedError(message, code="policy_engine_failed", fix=fix)
 
 
 def _given(value: JsonValue) -> JsonValue:

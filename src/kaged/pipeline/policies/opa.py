@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from kaged.base import JsonObject
-from kaged.pipeline.policies.engine import EnginePolicy, Verdict, no_decision
+from kaged.pipeline.policies.engine import EnginePolicy, NoDecision, Verdict
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.settings import PluginConfig
 
@@ -80,7 +80,7 @@ class OpaPolicy(EnginePolicy):
             await self._client.aclose()
 
     async def ask(self, question: JsonObject) -> Verdict:
-        """Ask the server. Raises `policy_engine_failed`."""
+        """Ask the server. Raises NoDecision."""
         answer = await self._post(json.dumps({"input": question}).encode())
         details: JsonObject = {}
         if isinstance(answer.get("decision_id"), str):
@@ -96,10 +96,7 @@ class OpaPolicy(EnginePolicy):
         if isinstance(result, bool):
             return Verdict(allowed=result, details=details)
         if not isinstance(result, dict) or not isinstance(result.get("allow"), bool):
-            raise no_decision(
-                "OPA's document is neither true, false nor an object with allow",
-                "let the rule return a boolean, or an object with allow and reason",
-            )
+            raise NoDecision("OPA's document is neither true, false nor an object with allow")
         words = {name: _text(result.get(name)) for name in ("reason", "description", "code")}
         return Verdict(allowed=bool(result["allow"]), details=details, **words)
 
@@ -113,23 +110,23 @@ class OpaPolicy(EnginePolicy):
                 async for chunk in response.aiter_bytes():
                     read += chunk
                     if len(read) > MAX_ANSWER_BYTES:
-                        raise no_decision(f"OPA's answer has more than {MAX_ANSWER_BYTES} bytes")
+                        raise NoDecision(f"OPA's answer has more than {MAX_ANSWER_BYTES} bytes")
         except httpx.TimeoutException as error:
             message = f"OPA did not answer within {self._options.timeout_s:g} s"
-            raise no_decision(message) from error
+            raise NoDecision(message) from error
         except httpx.HTTPError as error:
             where = urlsplit(self._options.url).netloc
             message = f"OPA at {where} cannot be reached: {error or type(error).__name__}"
-            raise no_decision(message, "start the server, or mend config.url") from error
+            raise NoDecision(f"{message}; start the server, or mend config.url") from error
         if not response.is_success:
-            fix = "check config.token" if response.status_code in {401, 403} else ""
-            raise no_decision(f"OPA answered {response.status_code}", fix)
+            fix = "; check config.token" if response.status_code in {401, 403} else ""
+            raise NoDecision(f"OPA answered {response.status_code}{fix}")
         try:
             answer = json.loads(bytes(read))
         except ValueError as error:
-            raise no_decision("OPA's answer is not JSON") from error
+            raise NoDecision("OPA's answer is not JSON") from error
         if not isinstance(answer, dict):
-            raise no_decision("OPA's answer is not a JSON object")
+            raise NoDecision("OPA's answer is not a JSON object")
         return answer
 
 
