@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.plain_files import write_over
 from kaged.cage.protected.files import (
     MAX_KEPT_BYTES,
     Content,
@@ -158,7 +159,7 @@ class ConfigCopies:
                     found = file.read(MAX_KEPT_BYTES + 1)
                     if _id_of(os.fstat(fd)) != copy.file or found != copy.synced:
                         return False
-                    _write_over(fd, found, data)
+                    write_over(fd, found, data)
             finally:
                 if lock:
                     with contextlib.suppress(FileNotFoundError):
@@ -195,24 +196,6 @@ class ConfigCopies:
                 one.mkdir(mode=0o700)
             if os.geteuid() == 0:
                 os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def _write_over(fd: int, old: bytes, new: bytes) -> None:
-    """Turn a file's text into another so that no reader sees a mixture of both. Raises OSError.
-
-    The kernel shows a shorter or longer file in one step each, so the text is cut where the two
-    begin to differ, at the end of a line, and goes on from there.
-    """
-    differ = (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
-    same = next(differ, min(len(old), len(new)))
-    if same < len(old):
-        same = old.rfind(b"\n", 0, same) + 1
-        os.ftruncate(fd, same)
-    rest = memoryview(new)[same:]
-    while rest:
-        written = os.pwrite(fd, rest, same)
-        same += written
-        rest = rest[written:]
 
 
 def _id_of(entry: os.stat_result) -> FolderId:
