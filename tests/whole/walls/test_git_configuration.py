@@ -19,6 +19,7 @@ from whole.walls.conftest import CAGE
 Sh = Callable[[str], dict[str, Any]]
 ROUNDS = 200
 PLANTED = b"touch ran"
+MAX_BYTES = 1 << 20
 
 
 class Reader:
@@ -33,8 +34,9 @@ class Reader:
     def read_on(self) -> None:
         while not self._over.is_set():
             for file in self._files:
-                with suppress(FileNotFoundError):
-                    self.seen.add(file.read_bytes())
+                # One read, as git does it: between two the file may be published anew.
+                with suppress(FileNotFoundError), file.open("rb", buffering=0) as opened:
+                    self.seen.add(opened.read(MAX_BYTES) or b"")
                 self.reads += 1
 
     def stop(self) -> None:
@@ -183,9 +185,7 @@ def test_neither_the_file_nor_its_repository_can_be_moved_away(
     assert not commits()
 
 
-def test_worktree_files_are_opened_when_they_were_looked_at(
-    daemon: Daemon, project: Project, sh: Sh
-) -> None:
+def test_worktree_files_are_opened_when_they_were_looked_at(project: Project, sh: Sh) -> None:
     """Git reads `config.worktree` only where the configuration says so."""
     config = project.root / ".git/config"
     with reading(config) as reader:
@@ -196,8 +196,7 @@ def test_worktree_files_are_opened_when_they_were_looked_at(
         )
     assert [one["path"] for one in result["taken_back"]] == [".git/config.worktree"]
     opened = [text for text in reader.seen if b"worktreeConfig" in text]
-    weak = [one["data"].get("weaknesses") for one in daemon.audit("cage.started")][-1]
-    assert opened in ([], [config.read_bytes()]), (opened, weak)  # at the end, in one step
+    assert opened in ([], [config.read_bytes()]), opened  # at the end, in one step
     assert git("config", "user.email", cwd=project.root).strip() == "a@b"
     assert git("config", "user.name", cwd=project.root).strip() == "agent"
     with reading(project.root / ".git/config.worktree") as reader:

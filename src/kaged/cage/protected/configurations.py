@@ -171,7 +171,8 @@ class GitConfigs:
             copy.refused = ()
             return
         if now is not None and now == copy.judged:
-            if not how.quick:  # it is the same as at the last look, so nobody writes it
+            # Git would lose what it writes while the copy is exchanged: only one that rests is.
+            if not how.quick and copies.rests(copy):
                 _clean(str(copies.folder), copy.place, (now, before, climb), real.mode)
             return
         keys = ("unreadable",) if now is None else new_commands(now, before, climb)

@@ -14,6 +14,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -33,6 +34,7 @@ MAX_COPIES: Final = 32
 MAX_PATH_CHARS: Final = 500
 INSIDE: Final = "/run/kaged-git"
 LOCK: Final = ".lock"
+RESTING_NS: Final = 1_000_000_000
 
 FolderId: TypeAlias = tuple[int, int]
 """Device and number of a folder or file."""
@@ -120,6 +122,11 @@ class ConfigCopies:
     def read(self, copy: ConfigCopy) -> Content:
         """Return what a guest has left in a copy. Raises OSError."""
         return read_content(str(self.folder), copy.place)
+
+    def rests(self, copy: ConfigCopy) -> bool:
+        """Return whether no guest has written a copy for a while. Raises OSError."""
+        written_ns = self.folder.joinpath(*copy.place).lstat().st_ctime_ns
+        return time.time_ns() - written_ns > RESTING_NS
 
     def put(self, copy: ConfigCopy, data: bytes, mode: int) -> None:
         """Write a copy, whatever a guest has put in its place. Raises OSError."""
