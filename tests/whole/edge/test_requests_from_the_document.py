@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import thorough
-from thorough import THOROUGH, examples
+from thorough import THOROUGH, counted
 from whole.harness.daemon import Daemon
 from whole.harness.project import Project
 from whole.harness.requests_from_document import Drawn, Sender
 
-REQUESTS = examples(25_000) if THOROUGH else 300  # a million in the longer form
+REQUESTS = counted(300, 20_000, 1_000_000)
 ROUNDS = 50 if THOROUGH else 1
 GROWTH_BYTES = 96 * 1024 * 1024
 ENDS_IT: set[str] = set()

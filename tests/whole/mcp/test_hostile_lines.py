@@ -16,12 +16,12 @@ from websockets.asyncio.client import unix_connect
 from websockets.exceptions import ConnectionClosed
 
 import thorough
-from thorough import THOROUGH, examples
+from thorough import THOROUGH, counted
 from whole.edge.test_requests_from_the_document import COMPLAINTS, resident_bytes
 from whole.harness.daemon import Daemon
 from whole.harness.project import Project
 
-LINES = examples(2_500) if THOROUGH else 400  # a hundred thousand in the longer form
+LINES = counted(400, 10_000, 100_000)
 PER_CLIENT, NOISE = 400, 0.15
 CLIENTS = 4
 PATIENCE_S = 60.0
