@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from starlette.websockets import WebSocketDisconnect
 from uvicorn.protocols.utils import ClientDisconnected
 
 from kaged.serve.http import connection
 from kaged.serve.http.connection import accept
+from kaged.serve.mcp import stream
 
 
 class Stream:
@@ -27,14 +29,14 @@ class Stream:
 
 @pytest.mark.parametrize("error", [OSError("gone"), WebSocketDisconnect(1006)], ids=repr)
 async def test_nobody_to_accept_is_no_error(error: Exception) -> None:
-    stream: Any = Stream(error)
-    assert await accept(stream) is False
-    assert stream.accepted == 1
+    gone: Any = Stream(error)
+    assert await accept(gone) is False
+    assert gone.accepted == 1
 
 
 async def test_a_client_that_waits_is_accepted_and_other_errors_are_errors() -> None:
-    stream: Any = Stream(None)
-    assert await accept(stream) is True
+    waits: Any = Stream(None)
+    assert await accept(waits) is True
     broken: Any = Stream(ValueError("ours"))
     with pytest.raises(ValueError, match="ours"):
         await accept(broken)
@@ -64,3 +66,20 @@ async def test_an_application_that_ends_unaccepted_is_told_from_a_client_that_le
     else:
         await protocol.run_asgi()
     assert ran == [True]
+
+
+@pytest.mark.parametrize("end", ["reader", "both"])
+async def test_a_server_that_has_ended_takes_no_more_lines_and_that_is_no_error(end: str) -> None:
+    read_in, read_out = anyio.create_memory_object_stream[Any](0)
+    read_out.close()
+    if end == "both":
+        read_in.close()
+
+    class Lines:
+        async def receive(self) -> dict[str, Any]:
+            line = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+            return {"type": "websocket.receive", "bytes": line}
+
+    websocket: Any = Lines()
+    assert (await stream._receive(websocket, read_in)).code == 1000
+    read_in.close()
