@@ -22,6 +22,7 @@ _given = os.environ.get("KAGED_FUZZ_SEED", "")
 THOROUGH = bool(_given)
 SEED = int(_given or 11)
 _TIMES_MORE = int(os.environ.get("KAGED_FUZZ_TIMES") or 40)
+_GOAL_PERCENT = int(os.environ.get("KAGED_FUZZ_GOAL") or 0)
 LONGEST_S = 1200
 FEW = 25
 """How many cases a short run draws where a test does not say."""
@@ -30,6 +31,17 @@ FEW = 25
 def examples(few: int) -> int:
     """Return how many random cases to draw where a short run draws `few`."""
     return few * _TIMES_MORE if THOROUGH else few
+
+
+def counted(few: int, many: int, goal: int) -> int:
+    """Return how much a test does: in a short run, in `make fuzz`, and where all is asked for.
+
+    KAGED_FUZZ_GOAL=100 asks for that: the numbers of the reliability page, which take hours. A
+    smaller one is the percentage of them that there is time for.
+    """
+    if not THOROUGH:
+        return few
+    return goal * _GOAL_PERCENT // 100 if _GOAL_PERCENT else many
 
 
 def sample(cases: Iterable[T], kind: Callable[[T], Hashable]) -> list[T]:

@@ -24,6 +24,7 @@ from kaged.workspace.content import (
 )
 from kaged.workspace.directory_handles import DirectoryHandles, name_of, refuse_place
 from kaged.workspace.errors import (
+    FileBusy,
     FileChangedSinceRead,
     FileExists,
     FileMissing,
@@ -33,7 +34,7 @@ from kaged.workspace.errors import (
 )
 from kaged.workspace.guard import PathGuard, kind_of
 from kaged.workspace.path import ProjectPath
-from kaged.workspace.staging import Displaced, Staged, discard, put, stage, take_back
+from kaged.workspace.staging import Displaced, Locked, Staged, discard, put, stage, take_back
 from kaged.workspace.syscalls import sync_filesystem
 
 KEPT_BEFORE_BYTES: Final = 16 * 1024 * 1024
@@ -51,7 +52,8 @@ class PlannedWrite:
 
     With `expect_sha` the file must exist with that very content; with `create_only` nothing may
     be there. With neither, whatever regular file is there is replaced. `mode` sets the permission
-    bits instead of keeping those of the old file.
+    bits instead of keeping those of the old file. With `in_place` the file that is there stays and
+    gets the new content, under the lock that git takes.
     """
 
     path: ProjectPath
@@ -59,6 +61,7 @@ class PlannedWrite:
     expect_sha: str | None = None
     create_only: bool = False
     mode: int | None = None
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ def _prepare(
             if plan.data is not None:
                 temp = stage(directory, name, plan.data, info, mode=plan.mode, flush=flush)
             expected = _expected(old, info)
-            staged = Staged(name, temp, expected, exact=old is not None)
+            staged = Staged(name, temp, expected, exact=old is not None, in_place=plan.in_place)
     except OSError as error:
         refuse_place(path, error)
     return _BatchItem(path, staged, _written(plan, old, info))
@@ -193,6 +196,8 @@ def _swap(places: DirectoryHandles, item: _BatchItem) -> None:
         if item.staged.expected is None:
             raise FileExists(path.relative) from error
         raise FileChangedSinceRead(path.relative) from error
+    except Locked as error:
+        raise FileBusy(path.relative) from error
     except OSError as error:
         refuse_place(path, error)
 

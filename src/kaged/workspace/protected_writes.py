@@ -8,16 +8,17 @@ are protected with it, and a folder that only looks like a repository counts as 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kaged.kernel.git_config import (
-    MAX_CONFIG_BYTES,
-    MalformedGitConfig,
-    new_commands,
-    parse_git_config,
+from kaged.base.lazy_dataclass import dataclass
+from kaged.base.plain_files import read_plain_file
+from kaged.kernel.git_config import MAX_CONFIG_BYTES, new_commands
+from kaged.kernel.git_names import (
+    folders_above,
+    follow_configs,
+    operator_configs,
+    repository_of,
 )
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
@@ -32,6 +33,7 @@ from kaged.kernel.protected_paths import (
 from kaged.workspace.errors import PathProtected
 from kaged.workspace.path import ProjectPath
 
+MAX_REMEMBERED: Final = 256
 _LINKS: Final = frozenset({"commondir", "gitdir"})
 """Files of a repository that say where the rest of it lies."""
 
@@ -51,8 +53,7 @@ class ProtectedWrites:
         self.rules = rules
         self._root = root
         self._prefix = root.rstrip("/") + "/"
-        self._seen: tuple[int, ...] | None = None
-        self._named: tuple[frozenset[str], tuple[str, ...]] = (frozenset(), ())
+        self._known: dict[str, _Named] = {}
 
     def find(self, path: ProjectPath) -> ProtectedMatch | None:
         """Return the entry of the list that a path lies at or in, or None."""
@@ -86,11 +87,27 @@ class ProtectedWrites:
         named = _named(path, found)
         if self.rules.refuses(found):
             raise PathProtected(path.relative, found.entry.why, named)
-        if found.entry.kind is PathClass.GIT_CONFIG and data is not None:
-            climb = max(len(self._parts(path)) - 1, 0)
-            keys = new_commands(data, _content(path.resolved), climb)
+        if found.entry.kind is not PathClass.GIT_CONFIG:
+            return
+        parts = self._parts(path)
+        if data is None:
+            if GIT_DIR in parts:  # what takes its place would not be looked at in running cages
+                raise PathProtected(path.relative, found.entry.why, named)
+        else:
+            climb = max(len(parts) - 1, 0)
+            keys = new_commands(
+                data, read_plain_file(path.resolved, MAX_CONFIG_BYTES) or b"", climb
+            )
             if keys is not None:
                 raise PathProtected(path.relative, found.entry.why, named, keys=keys)
+
+    def keeps_its_place(self, path: ProjectPath) -> bool:
+        """Return whether a new content goes into the file that is there, not in its place.
+
+        In running cages something is mounted over git's configuration, and would be gone.
+        """
+        found = self.find(path)
+        return found is not None and found.entry.kind is PathClass.GIT_CONFIG
 
     def reviewed(self, path: ProjectPath) -> ProtectedPath | None:
         """Return the entry of a path that a person should look at before it is trusted."""
@@ -106,7 +123,7 @@ class ProtectedWrites:
 
     def _by_disk(self, resolved: str, parts: Sequence[str]) -> ProtectedMatch | None:
         name, depth = parts[-1], len(parts)
-        included, hooks = self._named_by_git()
+        included, hooks = self._named_by_git(resolved)
         if resolved in included:
             return ProtectedMatch(_INCLUDED, depth)
         if any(resolved == one or resolved.startswith(f"{one}/") for one in hooks):
@@ -127,48 +144,69 @@ class ProtectedWrites:
                 return ProtectedMatch(_HOOKS_DIR, depth)
         return None
 
-    def _named_by_git(self) -> tuple[frozenset[str], tuple[str, ...]]:
-        """Return the files that the project's git configuration includes, and its hooks folder."""
-        config = f"{self._prefix}{GIT_DIR}/config"
-        try:
-            entry = os.lstat(config)
-        except OSError:
-            return frozenset(), ()
-        seen = (entry.st_ino, entry.st_ctime_ns, entry.st_size)
-        if seen != self._seen:
-            self._named = named_by_config(config, self._root)
-            self._seen = seen
-        return self._named
+    def _named_by_git(self, resolved: str) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the files that git includes for a path's work trees, and its folders of hooks.
+
+        These are all folders above with a `.git`: a nested repository, a linked work tree, the
+        project, and a repository that the project lies in.
+        """
+        included: frozenset[str] = frozenset()
+        hooks: frozenset[str] = frozenset()
+        for folder in folders_above(resolved):
+            if os.path.lexists(f"{folder}/{GIT_DIR}"):
+                named = self._named_in(folder)
+                included, hooks = included | named.files, hooks | named.hooks
+        return included, hooks
+
+    def _named_in(self, work_tree: str) -> _Named:
+        known = self._known.get(work_tree)
+        if known is None or known.seen != _signatures(known.read):
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[work_tree] = _look(work_tree)
+        return known
 
 
-def named_by_config(config: str, work_tree: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """Return the files that a git configuration includes, and the folders it takes hooks from."""
-    included: set[str] = set()
-    hooks: list[str] = []
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What the configuration of a work tree names; `read` are the files that say so."""
+
+    files: frozenset[str]
+    hooks: frozenset[str]
+    read: tuple[str, ...]
+    seen: tuple[tuple[int, ...] | None, ...]
+
+
+def _look(work_tree: str) -> _Named:
+    read: dict[str, None] = {}
+
+    def remember(path: str) -> bytes | None:
+        read[path] = None
+        return read_plain_file(path, MAX_CONFIG_BYTES)
+
+    home = os.path.expanduser("~")  # noqa: PTH111 - text
+    repository = repository_of(work_tree, remember)
+    named = follow_configs(
+        repository, remember, home=home, further=operator_configs(os.environ, home)
+    )
+    return _Named(
+        frozenset(map(os.path.realpath, named.files)),
+        frozenset(map(os.path.realpath, named.hooks)),
+        tuple(read),
+        _signatures(read),
+    )
+
+
+def _signatures(paths: Iterable[str]) -> tuple[tuple[int, ...] | None, ...]:
+    return tuple(map(_signature, paths))
+
+
+def _signature(path: str) -> tuple[int, ...] | None:
     try:
-        settings = parse_git_config(_content(config))
-    except MalformedGitConfig:
-        return frozenset(), ()
-    for one in settings:
-        value = one.value or ""
-        if not value or value.startswith("~"):
-            continue
-        if one.key.startswith(("include.", "includeif.")) and one.key.endswith(".path"):
-            base = os.path.dirname(config)  # noqa: PTH120 - beside the others
-            included.add(os.path.realpath(os.path.join(base, value)))  # noqa: PTH118
-        elif one.key == "core.hookspath":
-            hooks.append(os.path.realpath(os.path.join(work_tree, value)))  # noqa: PTH118
-    return frozenset(included), tuple(hooks)
-
-
-def _content(path: str) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return b""
-            return file.read(MAX_CONFIG_BYTES + 1)
-    except OSError:
-        return b""
+        entry = os.stat(path)  # noqa: PTH116 - asked for every write
+    except (OSError, ValueError):
+        return None
+    return (entry.st_dev, entry.st_ino, entry.st_ctime_ns, entry.st_size)
 
 
 def _holds(folder: str, *names: str) -> bool:

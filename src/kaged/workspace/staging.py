@@ -12,14 +12,21 @@ import errno
 import itertools
 import os
 import stat
+import time
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.plain_files import write_over
 from kaged.workspace.content import FileIdentity
 from kaged.workspace.syscalls import RENAME_EXCHANGE, RENAME_NOREPLACE, rename_with
 
 TEMP_PREFIX: Final = ".kaged-tmp-"
+LOCK: Final = ".lock"
+LOCK_TRIES: Final = 20
+LOCK_PAUSE_S: Final = 0.01
+READ_BYTES: Final = 1024 * 1024
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BOTH_WAYS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KEPT_BITS: Final = 0o1777  # never setuid or setgid: the new content is the agent's
 _NO_SUCH_RENAME: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 _NAME_TRIES: Final = 100
@@ -28,6 +35,10 @@ _numbers = itertools.count()
 
 class Displaced(Exception):
     """The file that was to be replaced is not the one that was looked at; it is back in place."""
+
+
+class Locked(Exception):
+    """Somebody else has the file locked, as git does it, and did not let go in time."""
 
 
 @dataclass(slots=True)
@@ -40,6 +51,8 @@ class Staged:
     """What has to be there: None for nothing at all."""
     exact: bool = True
     """Whether the file to be replaced must be in the very state of `expected`."""
+    in_place: bool = False
+    """Whether the old file stays and gets the new content; `temp` then holds the old one."""
     done: bool = False
 
 
@@ -83,12 +96,15 @@ def put(directory: int, item: Staged) -> None:
 
     Raises:
         Displaced: somebody changed, removed or made the file meanwhile.
+        Locked: the file is to keep its place, and somebody has it locked.
         OSError: the system does not let us; the target is as it was.
     """
     if item.expected is None:
         _put_new(directory, item)
     elif item.temp is None:
         _take_away(directory, item)
+    elif item.in_place:
+        _exchange_contents(directory, item, item.temp, checked=True)
     else:
         _put_over(directory, item, item.temp)
     item.done = True
@@ -105,7 +121,11 @@ def take_back(directory: int, item: Staged) -> None:
         item.temp = None
     else:
         assert item.temp is not None
-        os.rename(item.temp, item.name, src_dir_fd=directory, dst_dir_fd=directory)
+        if item.in_place and _is_there(directory, item.name):
+            _exchange_contents(directory, item, item.temp, checked=False)
+            discard(directory, item.temp)
+        else:
+            os.rename(item.temp, item.name, src_dir_fd=directory, dst_dir_fd=directory)
         item.temp = None
     item.done = False
 
@@ -163,6 +183,62 @@ def _put_new(directory: int, item: Staged) -> None:
     except FileExistsError as error:
         raise Displaced from error
     item.temp = None
+
+
+def _exchange_contents(directory: int, item: Staged, temp: str, *, checked: bool) -> None:
+    """Let a file and its temporary one change contents, each staying what it is."""
+    with contextlib.ExitStack() as stack:
+        fds: list[int] = []
+        for name in (item.name, temp):
+            try:
+                fd = os.open(name, _BOTH_WAYS, dir_fd=directory)
+            except FileNotFoundError as error:
+                raise Displaced from error
+            stack.callback(os.close, fd)
+            fds.append(fd)
+        new = _read_whole(fds[1])
+        lock = _lock(directory, item.name, new)
+        try:
+            # Only now nobody else writes it.
+            if checked and not _is_expected(directory, item.name, item):
+                raise Displaced
+            old = _read_whole(fds[0])
+            write_over(fds[0], old, new)
+            os.fsync(fds[0])
+            write_over(fds[1], new, old)
+        finally:
+            discard(directory, lock)
+
+
+def _lock(directory: int, name: str, data: bytes) -> str:
+    """Lock a file as git does, with the new content in the lock should we be killed."""
+    lock = f"{name}{LOCK}"
+    for left in reversed(range(LOCK_TRIES)):
+        try:
+            with os.fdopen(os.open(lock, _NEW, 0o600, dir_fd=directory), "wb") as file:
+                file.write(data)
+        except FileExistsError:
+            if left:
+                time.sleep(LOCK_PAUSE_S)  # on a thread; whoever publishes a copy is quicker
+        else:
+            return lock
+    raise Locked
+
+
+def _read_whole(fd: int) -> bytes:
+    pieces: list[bytes] = []
+    at = 0
+    while piece := os.pread(fd, READ_BYTES, at):
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)
+
+
+def _is_there(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _put_over(directory: int, item: Staged, temp: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from kaged.base import Clock, JsonValue, SystemClock
@@ -150,7 +151,9 @@ class Workspace:
                 or not operator_had(self.root, below, plan.data)
             ):
                 self.protected.require_content(plan.path, plan.data)
-            yield plan
+            yield (
+                replace(plan, in_place=True) if self.protected.keeps_its_place(plan.path) else plan
+            )
 
     def settle(
         self, author: Author, written: Sequence[Written], contents: Sequence[bytes | None] = ()

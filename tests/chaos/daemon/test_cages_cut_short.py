@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from leftovers import Leftovers
-from thorough import THOROUGH
+from thorough import THOROUGH, counted
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.project import Project
 
 # In four rounds each number of cages has begun when the kill comes.
-KILLS, STARTS_AT_ONCE = (20 if THOROUGH else 4), 6
+KILLS, STARTS_AT_ONCE = counted(4, 20, 500), 6
 FAILED_STARTS, MOST_STARTS = (40 if THOROUGH else 5), 1000
 HELPER = b"setup_helper_main"
 ALONE = "KAGED_TEST_ALONE"
@@ -169,7 +169,7 @@ def test_a_guest_that_swaps_a_folder_while_cages_start_leaks_nothing(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(4 * 3600 if THOROUGH else 300)
 def test_a_daemon_killed_while_cages_start_leaves_none_of_them(
     own: Callable[..., Daemon], tmp_path: Path, orphans: Callable[[], dict[int, str]]
 ) -> None:

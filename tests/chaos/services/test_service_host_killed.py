@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import subprocess
 import sys
@@ -16,8 +17,11 @@ from kaged.services.contract import AuthCompleteCall, InvokeCall
 from kaged.services.errors import CapabilityError
 from raising import raises_code
 from requirements import requirement
+from thorough import THOROUGH, counted
 
 HOST = Path(__file__).parent / "children" / "dying_host.py"
+STAGES = ("begun", "linked", "running")
+KILLS = counted(len(STAGES), 30, 500)
 
 
 async def _killed_when(stage: str, folder: Path) -> str:
@@ -42,10 +46,11 @@ async def _restarted(folder: Path) -> ServiceLab:
 
 
 @requirement("SC-AMB-40")
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(2 * 3600 if THOROUGH else 120)
+@pytest.mark.thorough
 async def test_what_a_killed_host_had_promised_holds_after_its_restart(tmp_path: Path) -> None:
-    for stage in ("begun", "linked", "running"):
-        folder = tmp_path / stage
+    for number, stage in enumerate(itertools.islice(itertools.cycle(STAGES), KILLS)):
+        folder = tmp_path / f"{stage}-{number}"
         folder.mkdir()
         flow_id = await _killed_when(stage, folder)
         lab = await _restarted(folder)

@@ -7,11 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fakes.store_home import StoreHome, enabled
+from thorough import THOROUGH, counted
 
 CHILDREN = Path(__file__).parent / "children"
-ROUNDS = 4
+ROUNDS = counted(4, 50, 500)
+MIGRATIONS = counted(1, 20, 500)
 ACKNOWLEDGED = 60
+LAST_ROW = 64
+PATIENCE_S = 4 * 3600 if THOROUGH else 300
 
 
 def run_and_kill(home: StoreHome, round_: int) -> set[str]:
@@ -26,7 +32,7 @@ def run_and_kill(home: StoreHome, round_: int) -> set[str]:
         try:
             for line in child.stdout:
                 lines.append(line)
-                if len(lines) == ACKNOWLEDGED + round_ * 17:
+                if len(lines) == ACKNOWLEDGED + round_ % 8 * 17:
                     break
         finally:
             child.kill()
@@ -36,6 +42,8 @@ def run_and_kill(home: StoreHome, round_: int) -> set[str]:
     return {line.decode().strip() for line in lines if line.endswith(b"\n")}
 
 
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.thorough
 async def test_every_acknowledged_event_survives_kill_nine_and_the_chain_verifies(
     home: StoreHome,
 ) -> None:
@@ -63,18 +71,24 @@ async def test_every_acknowledged_event_survives_kill_nine_and_the_chain_verifie
     assert len(acknowledged) >= ROUNDS * ACKNOWLEDGED
 
 
+@pytest.mark.timeout(PATIENCE_S)
+@pytest.mark.thorough
 async def test_a_migration_killed_half_way_leaves_the_database_as_it_was(home: StoreHome) -> None:
     await home.filled(20)
-    child = subprocess.run(
-        [sys.executable, str(CHILDREN / "die_migrating.py"), str(home.root)],
-        check=False,
-        timeout=60,
-    )
-    assert child.returncode == -signal.SIGKILL
-    store = await home.store()  # the version before: its schema is untouched
-    assert store.migrated is None
-    assert (await store.audit.verify(home.key, home.head_file)).rows == 20
-    assert len(list(home.backups.iterdir())) == 1
+    await home.close()
+    for number in range(MIGRATIONS):
+        rows = LAST_ROW - number % LAST_ROW  # the first dies with most of it done
+        child = subprocess.run(
+            [sys.executable, str(CHILDREN / "die_migrating.py"), str(home.root), str(rows)],
+            check=False,
+            timeout=60,
+        )
+        assert child.returncode == -signal.SIGKILL
+        store = await home.store()  # the version before: its schema is untouched
+        assert store.migrated is None
+        assert (await store.audit.verify(home.key, home.head_file)).rows == 20
+        assert 1 <= len(list(home.backups.iterdir())) <= number + 1
+        await home.close()
 
 
 async def test_a_first_start_killed_half_way_is_simply_done_again(home: StoreHome) -> None:

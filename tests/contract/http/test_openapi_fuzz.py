@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,8 @@ workflows:
   deploy: {inputs: {branch: {type: string}, table: {type: file}}}
 """
 REAL = {"number": 1, "name": "deploy"}
+SENT: Counter[str] = Counter()
+"""How many requests were sent, by their path; `make fuzz` shows how many."""
 
 
 @dataclass(slots=True)
@@ -87,6 +91,8 @@ def fuzz_beside(fuzz: Callable[[Fuzzed], None]) -> None:
                     fuzz(Fuzzed(schema, project_id))
 
                 await asyncio.to_thread(there)
+                if THOROUGH:
+                    sys.stdout.write(f"{SENT.total()} requests to {len(SENT)} paths\n")
 
     asyncio.run(main())
 
@@ -122,6 +128,7 @@ def test_no_request_to_a_loaded_project_breaks_the_daemon() -> None:
 
 
 def _send(case: Any) -> None:
+    SENT[case.operation.path] += 1
     if "wait_s" in (case.query or {}) and isinstance(case.query["wait_s"], float | int):
         case.query["wait_s"] = 0  # nothing will come, and waiting for it breaks nothing
     case.call_and_validate(excluded_checks=NOT_MEANT)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 from pathlib import Path
 
+import pytest
 import uvloop
 
 from kaged.cage import (
@@ -18,6 +21,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
+from kaged.cage.child import Child
 from kaged.cage.collect import collect
 from kaged.cage.request import Stdio
 from kaged.kernel.policy import CageLimits, CagePolicy
@@ -48,6 +52,25 @@ def test_everything_works_on_uvloop(cage_cache: Path) -> None:
             one.close()
         await spawner.close()
         assert spawner.running == frozenset()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_a_process_that_is_killed_is_reaped_at_once_on_uvloop() -> None:
+    """Uvloop makes the pidfd non-blocking: a wait for it would fail, and leave all behind."""
+
+    async def main() -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            process = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
+            child = Child(process.pid, process)
+            child.kill_group_now()
+            assert not child.running
+            assert await child.exited == -signal.SIGKILL
+            with pytest.raises(ChildProcessError):
+                os.waitpid(process.pid, os.WNOHANG)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())

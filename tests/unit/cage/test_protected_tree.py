@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kaged.cage.protected import configurations, sweep
+from kaged.cage.protected import configurations, copies, sweep
 from kaged.cage.protected import tree as module
 from kaged.cage.protected.files import open_folder
 from kaged.cage.protected.findings import FINAL, Sweep
@@ -466,3 +466,23 @@ def test_files_of_the_operator_that_are_too_many_to_remember_stay(
         (root / f".claude/work/f{number}").unlink()
     assert [one.path for one in state.sweep(FINAL).taken_back] == [".envrc"]
     assert len(list((root / ".claude/work").iterdir())) == 20
+
+
+def test_a_copy_is_exchanged_only_while_nobody_writes_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git reads, and renames a moment later: what it read in between would be lost."""
+    state = ProtectedState(ProtectedTree(str(root), ProtectedRules()), tmp_path / "kept")
+    state.rebase()
+    (folder,) = state.copies.folders()
+    copy = Path(folder, "config")
+    planted = "[core]\n\tbare = false\n\tpager = touch ran\n[user]\n\tname = n\n"
+    write(copy, planted)
+    for _ in range(3):
+        state.sweep(Sweep(covered=True))
+        assert copy.read_text("utf-8") == planted
+    published = (root / ".git/config").read_text("utf-8")
+    assert ("pager" in published, "name = n" in published) == (False, True)
+    monkeypatch.setattr(copies, "RESTING_NS", -1)
+    state.sweep(Sweep(covered=True))
+    assert "pager" not in copy.read_text("utf-8")

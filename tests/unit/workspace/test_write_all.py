@@ -19,11 +19,13 @@ from kaged.workspace.batch import FLUSHED_ONE_BY_ONE
 from kaged.workspace.content import sha256_of
 from kaged.workspace.directory_handles import MAX_OPEN_PLACES
 from kaged.workspace.errors import (
+    FileBusy,
     FileChangedSinceRead,
     FileExists,
     FileMissing,
     FileTooLarge,
     FileWriteFailed,
+    PathProtected,
     PathRefused,
     ProjectRootInvalid,
     RestoreFailed,
@@ -585,3 +587,51 @@ def test_a_project_that_is_gone_is_not_made_anew(workspace: Workspace, root: Pat
         with pytest.raises(ProjectRootInvalid, match="no longer exists"):
             workspace.write_bytes(workspace.resolve(text), b"x")
     assert not root.exists()
+
+
+def test_a_file_that_keeps_its_place_stays_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something may be mounted over it: the text changes and the file does not."""
+    monkeypatch.setattr(staging, "LOCK_PAUSE_S", 0.0)
+    root = tmp_path / "kept"
+    (root / ".git").mkdir(parents=True)
+    config, other = root / ".git/config", root / "b.txt"
+    config.write_text("[user]\n\tname = a\n\temail = e\n", encoding="utf-8")
+    other.write_text("old\n", encoding="utf-8")
+    config.chmod(0o640)
+    workspace = Workspace(str(root))
+    first, second = workspace.resolve(".git/config"), workspace.resolve("b.txt")
+    before = config.stat()
+    for text in ("[user]\n\tname = longer\n", "", "[user]\n\tname = a\n\temail = e\n"):
+        workspace.write_bytes(first, text.encode())
+        assert config.read_text("utf-8") == text
+        assert (config.stat().st_ino, config.stat().st_mode) == (before.st_ino, before.st_mode)
+    # One that fails puts the text back into the same file.
+    old = config.read_text("utf-8")
+    plans = [PlannedWrite(first, b"[user]\n"), PlannedWrite(second, b"x", expect_sha="0" * 64)]
+    with pytest.raises(FileChangedSinceRead):
+        workspace.write_all(plans)
+    real = staging.put
+
+    def fail(directory: int, item: staging.Staged) -> None:
+        if item.name == "b.txt":
+            raise OSError(errno.EIO, "no")
+        real(directory, item)
+
+    monkeypatch.setattr(batch_module, "put", fail)
+    with pytest.raises(FileWriteFailed):
+        workspace.write_all([PlannedWrite(first, b"[user]\n"), PlannedWrite(second, b"x")])
+    monkeypatch.setattr(batch_module, "put", real)
+    assert config.read_text("utf-8") == old
+    assert config.stat().st_ino == before.st_ino
+    # One that somebody has locked, as git does, is left alone.
+    (root / ".git/config.lock").touch()
+    with pytest.raises(FileBusy):
+        workspace.write_bytes(first, b"[user]\n")
+    assert config.read_text("utf-8") == old
+    (root / ".git/config.lock").unlink()
+    # It cannot be removed: what came in its place would not be looked at.
+    with pytest.raises(PathProtected):
+        workspace.write_all([PlannedWrite(first, None)])
+    assert sorted(one.name for one in (root / ".git").iterdir()) == ["config"]

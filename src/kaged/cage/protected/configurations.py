@@ -50,9 +50,9 @@ class GitConfigs:
         self._tree = tree
         self._move_away = move_away
 
-    def rebase(self, dirs: Iterable[Parts]) -> None:
-        """Take what lies there now for the operator's."""
-        self.contents = {one: _read(self._tree, one) for one in config_files(self._tree, dirs)}
+    def rebase(self, files: Iterable[Parts]) -> None:
+        """Take what lies in these files now for the operator's."""
+        self.contents = {one: _read(self._tree, one) for one in files}
 
     def finish(self) -> None:
         """Finish what a daemon that was killed had begun to publish."""
@@ -171,7 +171,8 @@ class GitConfigs:
             copy.refused = ()
             return
         if now is not None and now == copy.judged:
-            if not how.quick:  # it is the same as at the last look, so nobody writes it
+            # Git would lose what it writes while the copy is exchanged: only one that rests is.
+            if not how.quick and copies.rests(copy):
                 _clean(str(copies.folder), copy.place, (now, before, climb), real.mode)
             return
         keys = ("unreadable",) if now is None else new_commands(now, before, climb)
@@ -186,7 +187,7 @@ class GitConfigs:
             findings.taken_back.append(TakenBack(shown_path(copy.parts), _WHY, keys))
         copy.refused = keys or ()
         # One that makes git read further files, which have no copies, waits for the guests' end.
-        opens_files = _has_worktree_files(fit) and not _has_worktree_files(before)
+        opens_files = has_worktree_files(fit) and not has_worktree_files(before)
         if opens_files and not how.final:
             return
         if fit == before or copies.publish(copy, fit, by_force=not patient):
@@ -222,7 +223,8 @@ def _read(tree: ProtectedTree, parts: Parts) -> Content:
     return _NONE
 
 
-def _has_worktree_files(data: bytes) -> bool:
+def has_worktree_files(data: bytes) -> bool:
+    """Return whether a configuration makes git read `config.worktree` files as well."""
     with contextlib.suppress(MalformedGitConfig):
         return any(one.key == _WORKTREE_FILES for one in parse_git_config(data))
     return False

@@ -14,11 +14,13 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.plain_files import write_over
 from kaged.cage.protected.files import (
     MAX_KEPT_BYTES,
     Content,
@@ -32,6 +34,7 @@ MAX_COPIES: Final = 32
 MAX_PATH_CHARS: Final = 500
 INSIDE: Final = "/run/kaged-git"
 LOCK: Final = ".lock"
+RESTING_NS: Final = 1_000_000_000
 
 FolderId: TypeAlias = tuple[int, int]
 """Device and number of a folder or file."""
@@ -120,6 +123,11 @@ class ConfigCopies:
         """Return what a guest has left in a copy. Raises OSError."""
         return read_content(str(self.folder), copy.place)
 
+    def rests(self, copy: ConfigCopy) -> bool:
+        """Return whether no guest has written a copy for a while. Raises OSError."""
+        written_ns = self.folder.joinpath(*copy.place).lstat().st_ctime_ns
+        return time.time_ns() - written_ns > RESTING_NS
+
     def put(self, copy: ConfigCopy, data: bytes, mode: int) -> None:
         """Write a copy, whatever a guest has put in its place. Raises OSError."""
         try:
@@ -158,7 +166,7 @@ class ConfigCopies:
                     found = file.read(MAX_KEPT_BYTES + 1)
                     if _id_of(os.fstat(fd)) != copy.file or found != copy.synced:
                         return False
-                    _write_over(fd, found, data)
+                    write_over(fd, found, data)
             finally:
                 if lock:
                     with contextlib.suppress(FileNotFoundError):
@@ -195,24 +203,6 @@ class ConfigCopies:
                 one.mkdir(mode=0o700)
             if os.geteuid() == 0:
                 os.chown(one, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def _write_over(fd: int, old: bytes, new: bytes) -> None:
-    """Turn a file's text into another so that no reader sees a mixture of both. Raises OSError.
-
-    The kernel shows a shorter or longer file in one step each, so the text is cut where the two
-    begin to differ, at the end of a line, and goes on from there.
-    """
-    differ = (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other)
-    same = next(differ, min(len(old), len(new)))
-    if same < len(old):
-        same = old.rfind(b"\n", 0, same) + 1
-        os.ftruncate(fd, same)
-    rest = memoryview(new)[same:]
-    while rest:
-        written = os.pwrite(fd, rest, same)
-        same += written
-        rest = rest[written:]
 
 
 def _id_of(entry: os.stat_result) -> FolderId:

@@ -159,6 +159,19 @@ def make_folder(root: str, parts: Sequence[str]) -> bool:
     return True
 
 
+def make_file(root: str, parts: Sequence[str]) -> None:
+    """Make an empty file where there is none and a folder for it is there."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError), open_folder(root, parts[:-1]) as folder:
+        owner = os.fstat(folder)
+        fd = os.open(parts[-1], flags, 0o644, dir_fd=folder)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(fd)
+
+
 def forget_oldest(kept_in: Path, most: int) -> None:
     """Keep the newest files of a folder only. Raises OSError."""
     with os.scandir(kept_in) as entries:

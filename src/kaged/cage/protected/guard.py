@@ -180,7 +180,7 @@ class ProtectedGuard:
                 async with tree.lock:
                     if tree.watches:
                         await self._sweep(tree)
-                    elif not await asyncio.to_thread(self._begin, tree):
+                    elif not await asyncio.to_thread(self._begin, tree, watch):
                         watch.findings.complete = False
                     state = tree.state
                     own = () if git and state.in_git else state.own_dirs
@@ -221,9 +221,9 @@ class ProtectedGuard:
         for tree in watch.trees:
             self._forget(tree, watch)
 
-    def _begin(self, tree: _GuardedTree) -> bool:
+    def _begin(self, tree: _GuardedTree, watch: Watch) -> bool:
         tree.resting = None
-        complete = tree.state.rebase()
+        complete = tree.state.rebase(one.root for one in watch.trees if one is not tree)
         self._memory.keep(tree.state.kept())
         return complete
 

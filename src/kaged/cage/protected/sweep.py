@@ -12,17 +12,18 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cage.protected.configurations import GitConfigs
+from kaged.cage.protected.configurations import GitConfigs, has_worktree_files
 from kaged.cage.protected.copies import ConfigCopies
 from kaged.cage.protected.files import (
     Content,
     forget_oldest,
+    make_file,
     make_folder,
     move_away,
     put_content,
@@ -44,9 +45,13 @@ from kaged.cage.protected.repositories import (
     hook_folders,
     in_flight,
     just_changed,
+    named_files,
+    parts_below,
+    read_from_disk,
+    repositories,
 )
 from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, shown_path
-from kaged.kernel.protected_paths import GIT_DIR, HOOKS, WORKTREES, PathClass
+from kaged.kernel.protected_paths import GIT_CONFIGS, GIT_DIR, HOOKS, WORKTREES, PathClass
 
 MAX_KEPT_TOTAL: Final = 32 * 1024 * 1024
 MAX_HOOK_MOUNTS: Final = 100
@@ -88,6 +93,9 @@ class ProtectedState:
         self.copies = ConfigCopies(tree, copies_in or kept_in.with_name("git-configs"))
         self._configs = GitConfigs(tree, self._move_away, self.copies)
         self._known_dirs: frozenset[Parts] = frozenset()
+        self._beside: frozenset[str] = frozenset()
+        self._shape: tuple[frozenset[Parts], tuple[Parts, ...]] = (frozenset(), ())
+        """The repositories and `.git` files for which the folders of hooks were found."""
         self._made_by_guests: set[Parts] = set()
         self._record = OperatorRecord(kept_in / "operator", tree.root)
         self._held_since_s: float | None = None
@@ -108,20 +116,23 @@ class ProtectedState:
         self.in_git = True
         """Whether git may write the work tree: there is a repository, or a file that names one."""
 
-    def rebase(self) -> bool:
+    def rebase(self, beside: Iterable[str] = ()) -> bool:
         """Take what lies there now for the operator's; return whether all of it was looked at.
 
-        Only while no guest can write.
+        `beside` are other folders that the same guests can write. Only while no guest can write.
         """
         with self._lock:
-            return self._rebase()
+            return self._rebase(frozenset(beside))
 
-    def _rebase(self) -> bool:
+    def _rebase(self, beside: frozenset[str]) -> bool:
         tree = self.tree
         self._rebased_ns = time.time_ns()
         found = tree.look()
         dirs = git_dirs(tree, found)
-        folders = hook_folders(tree, dirs)
+        read = read_from_disk(tree)
+        every = repositories(tree, found, dirs, beside, read)
+        folders = hook_folders(tree, every, read)
+        self._beside, self._shape = beside, (dirs, tuple(found.gitfiles))
         tree.take_hooks_from(folders)
         if any(folder not in found.git_dirs for folder in folders):
             found = tree.look()
@@ -142,7 +153,7 @@ class ProtectedState:
             self._accept(saved)
         with contextlib.suppress(OSError):
             self._record.keep()
-        self._configs.rebase(dirs)
+        self._configs.rebase(config_files(tree, dirs) | named_files(tree, every, read))
         self._known_dirs = dirs
         self._made_by_guests &= dirs
         self._note_hooks(dirs)
@@ -187,7 +198,7 @@ class ProtectedState:
             dirs = git_dirs(tree, tree.look())
             self._configs.sweep(dirs, findings, FINAL, waited_s=0.0)
             # Only now the configuration says again where the operator's hooks lie.
-            tree.take_hooks_from(hook_folders(tree, dirs))
+            self._note_hook_folders(tree.look(), dirs)
             findings.add(self._sweep_all(FINAL))
         return findings
 
@@ -221,6 +232,8 @@ class ProtectedState:
             how.quick and just_changed(tree, dirs, GIT_PAUSE_NS)
         )
         self._configs.sweep(dirs, findings, how, waited_s=self._waited_s())
+        if self._shape != (dirs, tuple(found.gitfiles)) and self._note_hook_folders(found, dirs):
+            found = tree.look()
         self._sweep_places(found, findings, how, waits=waits)
         if not how.quick:
             for parts in self._places.keys() - found.places.keys():
@@ -234,6 +247,27 @@ class ProtectedState:
         self._made_by_guests |= dirs - self._known_dirs
         self._note_hooks(dirs)
         return findings, found.more
+
+    def _note_hook_folders(self, found: Inventory, dirs: frozenset[Parts]) -> bool:
+        """Find the folders of hooks of work trees that are new; return whether there are any.
+
+        Only what the operator's configuration names counts: a guest that names a folder for hooks
+        must not make us move away what lies there.
+        """
+        tree, contents = self.tree, self._configs.contents
+        outside = read_from_disk(tree)
+
+        def read(path: str) -> bytes | None:
+            below = parts_below(tree.root, path)
+            if below is None or below[-1:] in {(GIT_DIR,), ("commondir",)}:
+                return outside(path)
+            return contents[below].data if below in contents else None
+
+        self._shape = (dirs, tuple(found.gitfiles))
+        folders = hook_folders(tree, repositories(tree, found, dirs, self._beside, read), read)
+        new = folders - tree.hook_folders
+        tree.take_hooks_from(tree.hook_folders | folders)
+        return bool(new)
 
     def _waited_s(self) -> float:
         """Return for how long something has been left to git."""
@@ -371,6 +405,9 @@ class ProtectedState:
             for parts in config_files(self.tree, shut)
             if any(parts[: len(one)] == one and WORKTREES not in parts[len(one) :] for one in shut)
         ]
+        for parts in inner:
+            if self.tree.signature(parts) is None and self._is_read(parts):
+                make_file(self.tree.root, parts)
         self.copies.rebase(inner)
         self.pinned = tuple(
             sorted(
@@ -382,6 +419,14 @@ class ProtectedState:
                 }
             )
         )
+
+    def _is_read(self, parts: Parts) -> bool:
+        """Return whether git would read a file that is missing, if a guest made it."""
+        shared, own = GIT_CONFIGS
+        if parts[-1] == shared:
+            return False
+        config = self._configs.contents.get((*parts[:-1], shared))
+        return parts[-1] != own or (config is not None and has_worktree_files(config.data or b""))
 
     def _shut(self, dirs: frozenset[Parts]) -> list[Parts]:
         """Return the repositories that are the operator's, the nearest to the root first.

@@ -106,6 +106,11 @@ class ProtectedTree:
         self.looks = 0
         """How often folders were listed; the same number means the same folders."""
 
+    @property
+    def hook_folders(self) -> frozenset[Parts]:
+        """The folders of the work tree that hooks are taken from."""
+        return self._hook_dirs
+
     def take_hooks_from(self, folders: frozenset[Parts]) -> None:
         """Protect folders of the work tree that a repository's configuration names for hooks."""
         if folders != self._hook_dirs:

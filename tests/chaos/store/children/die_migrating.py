@@ -20,7 +20,7 @@ def upgrade(conn: Connection, _: SqliteBackend) -> None:
     conn.execute(text("DROP TABLE audit_anchor"))
     # Enough to push pages of the open transaction out of the cache and into the log file.
     conn.execute(text("CREATE TABLE bulk (x BLOB)"))
-    for _number in range(64):
+    for _number in range(int(sys.argv[2])):
         conn.execute(text("INSERT INTO bulk VALUES (randomblob(1000000))"))
     os.kill(os.getpid(), signal.SIGKILL)
 
