@@ -59,7 +59,8 @@ OPEN: Final = frozenset(
     # What is everybody's, or done as oneself: it shows nothing of anybody.
     {
         "the daemon's name", "whether it answers", "themselves", "their browser's session",
-        "how to sign in", "whom the provider's token names", "a project that they may use",
+        "how to sign in", "whom the provider's token names", "whom the invitation names",
+        "whom the token names", "a project that they may use",
         "the loaded projects that they may use", "the tools of the project's agents",
         "as themselves, with the agent's rights", "as themselves", "their own MCP session",
         "a new one of their own", "the workflows that guests may start", "the project's issues",
