@@ -37,15 +37,6 @@ FOR_PEOPLE: Mapping[str, str] = {
 
 # Written, proven in parts, and used by nothing in a running daemon. May only become fewer.
 NOT_WIRED: Mapping[str, str] = {
-    "kaged.services.sidecar:SidecarIdentity": (
-        "SC-BRG-17 to 20 say how a sidecar speaks; a provider with one is for others to write"
-    ),
-    "kaged.services.sidecar:SidecarServer": (
-        "SC-BRG-17 to 20 say how a sidecar speaks; a provider with one is for others to write"
-    ),
-    "kaged.services.sidecar:SidecarClient": (
-        "SC-BRG-17 to 20 say how a sidecar speaks; a provider with one is for others to write"
-    ),
     "kaged.services.providers.bridge:BridgeProvider.most_running": (
         "the benchmark of bridges reads how many processes ran at once; the daemon does not"
     ),

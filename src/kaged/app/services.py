@@ -15,6 +15,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
 from kaged.config.providers import (
+    PROGRAMS,
     CapabilitiesSection,
     Provider,
     ProviderType,
@@ -33,7 +34,7 @@ from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
-from kaged.services.configured import provider_rules, rate_rules, signing_key
+from kaged.services.configured import provider_kind, provider_rules, rate_rules, signing_key
 from kaged.services.confirmation import Consents, MutationPlan
 from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider
@@ -44,6 +45,7 @@ from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import bridge_spec
 from kaged.services.providers.first_party import FirstPartyProviders
+from kaged.services.providers.sidecar import SidecarProvider
 from kaged.services.registry import CapabilityRegistry
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
@@ -154,7 +156,21 @@ async def build_services(
     services = AccountService(manager, tokens, accounts, health, consents, flows, audit)
     everybody = asyncio.Semaphore(section.max_bridges)
 
-    def bridge(one: Provider) -> CapabilityProvider:
+    def program(one: Provider) -> CapabilityProvider:
+        directory = settings.places.data_dir / "bridges" / one.name
+        if one.section.type is ProviderType.SIDECAR:
+            page, idle_s = first_party.sidecar(one)
+            return SidecarProvider(
+                bridge_spec(one),
+                key,
+                spawner=spawner,
+                everybody=everybody,
+                clock=clock,
+                environ=environ,
+                directory=directory,
+                page=page,
+                idle_s=idle_s,
+            )
         return BridgeProvider(
             bridge_spec(one),
             key,
@@ -162,7 +178,7 @@ async def build_services(
             everybody=everybody,
             clock=clock,
             environ=environ,
-            directory=settings.places.data_dir / "bridges" / one.name,
+            directory=directory,
             page=first_party.bridge_page(one),
         )
 
@@ -173,16 +189,23 @@ async def build_services(
     ]
     for one in plan.providers:
         limits.set_rules(one.namespace, rate_rules(one))
-        bridged = one.section.type is ProviderType.BRIDGE
+        bridged = one.section.type in PROGRAMS
         try:
-            made = bridge(one) if bridged else first_party(one)
+            made = program(one) if bridged else first_party(one)
         except KagedError as error:
             _log.error("provider.refused", provider=one.name, reason=error.message)
             problems.append({"provider": one.name, "problem": error.message})
             continue
         caged = one.cage is not None if bridged else None
         planned.append(
-            PlannedProvider(one.name, made, provider_rules(one), bridged, caged, one.command)
+            PlannedProvider(
+                one.name,
+                made,
+                provider_rules(one),
+                provider_kind(one),
+                caged,
+                one.command,
+            )
         )
     services.plan(planned, problems)
     return services

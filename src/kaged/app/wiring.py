@@ -29,12 +29,14 @@ from kaged.events import EventHub
 from kaged.serve.http import EarlyApp, HttpServices
 from kaged.serve.http.access import Credentials, access_rules
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens
+from kaged.serve.http.invitations import Invitations
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.http.services import ReadinessGate
 from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
+from kaged.store.invitation_rows import InvitationRows
 from kaged.store.service_account_rows import ServiceAccountRows
 
 
@@ -121,7 +123,9 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         gate.found = str(token.path)
     service_accounts = ServiceAccounts(ServiceAccountRows(store), audit, clock, ids)
     await service_accounts.load()
-    credentials = Credentials(token, CookieSessions(clock), service_accounts)
+    invitations = Invitations(InvitationRows(store), audit, clock, ids)
+    await invitations.load()
+    credentials = Credentials(token, CookieSessions(clock), service_accounts, invitations)
     with gates.passing("socket", "The Unix socket that the command line uses.") as gate:
         unix = bind_unix(settings.places.socket)
         closing.callback(_remove_socket, settings.places.socket)
@@ -170,6 +174,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         rules=lambda: access_rules(state),
         credentials=credentials,
         service_accounts=service_accounts,
+        invitations=invitations,
         sign_in=sign_in,
         launch=LaunchTokens(clock),
         hub=hub,

@@ -32,6 +32,9 @@ EDGE: _Rows = {
         422,
         "The request is not what the route or protocol takes; see `problems`.",
     ),
+    "invitation_invalid": (403, "The invitation is unknown, used, revoked or expired."),
+    "invitation_not_found": (404, "There is no such invitation."),
+    "invitation_refused": (409, "This person cannot be invited; the message says why."),
     "launch_token_invalid": (403, "The launch token is unknown, used or expired."),
     "method_not_allowed": (405, "The path exists, but not for this HTTP method."),
     "not_found": (404, "There is nothing at that path."),
@@ -367,6 +370,7 @@ _SERVICES: _Rows = {
     "skill_metadata_invalid": (422, "A skill's file is not valid; the skill cannot be used."),
     "skill_not_agreed": (403, "The operator has not agreed to the skill as its files are now."),
     "skill_not_found": (404, "There is no such skill, or it cannot be used."),
+    "too_many_invitations": (409, "A person has as many open invitations as there may be."),
     "too_many_service_accounts": (409, "There are as many service accounts as there may be."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
 }

@@ -22,8 +22,8 @@ _COMMANDS: Final = (
 
 _GROUPS: Final = (
     "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
-    "lua", "model", "mcp", "plugin", "skill", "account", "service-account", "capability", "bridge",
-    "audit", "cage", "pipeline",
+    "lua", "model", "mcp", "plugin", "skill", "account", "people", "service-account", "capability",
+    "bridge", "audit", "cage", "pipeline",
 )  # fmt: skip
 """Groups of commands."""
 

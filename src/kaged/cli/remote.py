@@ -5,8 +5,9 @@ from __future__ import annotations
 import ssl
 from collections.abc import Generator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
@@ -42,7 +43,12 @@ def trusted(url: str) -> ssl.SSLContext | bool:
     return False if urlsplit(url).scheme == "http" else authorities()
 
 
-def ask_json(method: str, url: str, form: Mapping[str, str] | None = None) -> tuple[int, Any]:
+def ask_json(
+    method: str,
+    url: str,
+    form: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, Any]:
     """Ask a daemon or a provider for a JSON object; returns the status with it.
 
     Raises:
@@ -51,7 +57,9 @@ def ask_json(method: str, url: str, form: Mapping[str, str] | None = None) -> tu
     try:
         with (
             httpx.Client(verify=trusted(url), timeout=TIMEOUT_S, trust_env=False) as http,
-            http.stream(method, url, data=None if form is None else dict(form)) as response,
+            http.stream(
+                method, url, data=None if form is None else dict(form), headers=headers
+            ) as response,
         ):
             body = bytearray()
             for chunk in response.iter_bytes():
@@ -86,6 +94,28 @@ def login_of(base: SavedLogin, body: Mapping[str, Any], clock: Clock) -> SavedLo
         refresh_token=fresh if isinstance(fresh, str) else None,
         expires_at_ms=clock.now_ms() + int(life_s or 0) * 1000,
     )
+
+
+def accept_invitation(url: str, invitation: str) -> SavedLogin:
+    """Use an invitation up; returns the sign-in that it gives.
+
+    Raises:
+        KagedError: `sign_in_refused`, `sign_in_unavailable`.
+    """
+    code = parse_qs(urlsplit(invitation).query).get("code", [invitation])[0]
+    place = f"{url}/api/v1/auth/invitation"
+    status, body = ask_json("POST", f"{place}/token", {"code": code})
+    token, ends = body.get("token"), body.get("expires_at")
+    if status != 200 or not isinstance(token, str) or not isinstance(ends, str):
+        error = body.get("error")
+        said = error.get("message") if isinstance(error, dict) else None
+        raise KagedError(
+            str(said or f"{url} does not take the invitation."),
+            code="sign_in_refused",
+            fix="Ask the operator for another one.",
+        )
+    left_s = (datetime.fromisoformat(ends) - datetime.fromtimestamp(0, UTC)).total_seconds()
+    return SavedLogin(url, "", "", f"{place}/end", url, token, None, int(left_s * 1000))
 
 
 class RemoteDaemon(httpx.Auth):

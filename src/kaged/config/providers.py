@@ -44,9 +44,14 @@ class ProviderType(StrEnum):
     """What stands behind a provider."""
 
     BRIDGE = "bridge"
+    SIDECAR = "sidecar"
     IMAP = "imap"
     CALDAV = "caldav"
     REST = "rest"
+
+
+PROGRAMS: Final = frozenset({ProviderType.BRIDGE, ProviderType.SIDECAR})
+"""The types that are programs of the operator's."""
 
 
 class BridgeMode(StrEnum):
@@ -122,7 +127,7 @@ class ProviderSection:
         default=None,
     )
     command: tuple[str, ...] | None = optional(
-        CommandShape(), "The bridge program, without a shell.", default=None
+        CommandShape(), "The bridge or sidecar program, without a shell.", default=None
     )
     timeout_seconds: float | None = optional(
         _TIMEOUT, "How long one call may take; 30 by default.", default=None
@@ -137,13 +142,15 @@ class ProviderSection:
     )
     type: ProviderType = key(
         Choice(ProviderType),
-        "A bridge program, or a provider that comes with kaged.",
+        "A bridge program, a sidecar program (a bridge that lives on loopback, one process for "
+        "each person and capability), or a provider that comes with kaged.",
         default=ProviderType.BRIDGE,
     )
     settings: Mapping[str, JsonValue] = key(
         JsonTable(),
-        "Settings of a provider that comes with kaged; of a bridge: `link_port` and `link_url` of "
-        "the page that asks for what its flows need.",
+        "Settings of a provider that comes with kaged; of a bridge or sidecar: `link_port` and "
+        "`link_url` of the page that asks for what its flows need; of a sidecar: `idle_seconds`, "
+        "after which one that nobody uses is ended, 900 by default.",
         default_factory=empty_map,
     )
     mode: BridgeMode = key(
@@ -295,9 +302,12 @@ def plan_providers(
             continue
         command: tuple[str, ...] = _first(layers, "command", fallback=())
         explicit = capabilities.providers.good.get(name)
-        bridge = explicit is None or explicit.type is ProviderType.BRIDGE
-        if bridge and not command:
+        kind = ProviderType.BRIDGE if explicit is None else explicit.type
+        if kind in PROGRAMS and not command:
             problems.append(_no_command(name, layers, provenance))
+            continue
+        if kind is ProviderType.SIDECAR and explicit is not None and explicit.cage is not None:
+            problems.append(_caged_sidecar(name, provenance))
             continue
         providers.append(
             Provider(
@@ -361,4 +371,19 @@ def _no_command(name: str, layers: tuple[_Layer, ...], provenance: Mapping[str, 
         fix=f"add command to [{path}]",
         severity=Severity.ERROR,
         code="missing_key",
+    )
+
+
+def _caged_sidecar(name: str, provenance: Mapping[str, Origin]) -> Problem:
+    path = f"capabilities.providers.{name}.cage"
+    origin = provenance.get(path, Origin("config.toml", None))
+    return Problem(
+        file=origin.file or "config.toml",
+        line=origin.line,
+        column=None,
+        key_path=path,
+        message=f"the sidecar {name} cannot be caged: a cage has a loopback of its own",
+        fix='remove the cage, or make the program a bridge: type = "bridge"',
+        severity=Severity.ERROR,
+        code="invalid_value",
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from kaged.base.lazy_dataclass import dataclass
 
@@ -42,6 +42,8 @@ class VouchedBy(StrEnum):
     ACCESS_TOKEN = "access_token"  # noqa: S105 - the name of a kind, not a secret
     """A token that the provider gave to a program of that person."""
     SERVICE_ACCOUNT = "service_account"
+    INVITATION = "invitation"
+    """What a person got who accepted an invitation of the operator's."""
     INSECURE = "insecure"
     OPEN = "open"
 
@@ -103,6 +105,18 @@ class People:
             return EVERYTHING
         named = self.grants.get(person_id)
         return self.grants.get(EVERYBODY_ELSE, NOTHING) if named is None else named
+
+
+class ActorKey(NamedTuple):
+    """Who somebody is and where, without what they may do: that changes while they stay."""
+
+    person_id: str | None
+    is_person: bool
+    vouched_by: VouchedBy
+    provider: str | None
+    chat_type: str | None
+    chat_id: str | None
+    thread_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +192,19 @@ class Actor:
             operations=grant.operations,
             facts=facts,
             request_id=request_id,
+        )
+
+    @property
+    def key(self) -> ActorKey:
+        """Return by what the same actor is found again, in the same place."""
+        return ActorKey(
+            self.person_id,
+            self.is_person,
+            self.vouched_by,
+            self.provider,
+            self.chat_type,
+            self.chat_id,
+            self.thread_id,
         )
 
     @property

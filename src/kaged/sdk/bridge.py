@@ -34,6 +34,7 @@ from kaged.wire.envelope import (
     parse_request,
 )
 from kaged.wire.framing import Unsendable
+from kaged.wire.sidecar_identity import SIDECAR_VARIABLE
 from kaged.wire.token_keys import SECRET_VARIABLE, TokenKeyInvalid, parse_key
 from kaged.wire.tokens import TokenRejected, VerifiedToken, bridge_audience, verify_token
 
@@ -206,7 +207,14 @@ class Bridge:
         return made
 
     def run(self, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
-        """Answer the requests on standard input until it ends; returns the exit status."""
+        """Answer the requests on standard input until it ends; returns the exit status.
+
+        A program that the host started as a sidecar answers on loopback instead.
+        """
+        if stdin is None and SIDECAR_VARIABLE in os.environ:
+            from kaged.sdk.sidecar import serve_until_end_of_input  # noqa: PLC0415 - heavy
+
+            serve_until_end_of_input(self._answer_body, self._clock)
         incoming, outgoing = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
         while line := incoming.readline(ENVELOPE_LIMIT_BYTES + 1):
             if not line.strip():
@@ -220,6 +228,13 @@ class Bridge:
             outgoing.write(self.answer(request) + b"\n")
             outgoing.flush()
         return 0
+
+    def _answer_body(self, body: bytes) -> bytes:
+        try:
+            request = parse_request(body)
+        except EnvelopeViolation as error:
+            raise ValueError(error.message) from None
+        return self.answer(request)
 
     def answer(self, request: BridgeRequest) -> bytes:
         """Answer one request; every failure becomes an error envelope."""

@@ -25,7 +25,12 @@ from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider, ReachingProvider
 from kaged.services.errors import CapabilityError
 from kaged.services.manager import CapabilityManager
-from kaged.services.registry import CapabilityRegistry, ProviderEntry, ProviderRules
+from kaged.services.registry import (
+    CapabilityRegistry,
+    ProviderEntry,
+    ProviderKind,
+    ProviderRules,
+)
 from kaged.services.rpc import CapabilityRpc
 from kaged.services.secret_search import CallSecrets
 from kaged.services.vault_key import PUT_BACK
@@ -317,7 +322,7 @@ class PlannedProvider:
     name: str
     provider: CapabilityProvider
     rules: ProviderRules
-    bridge: bool
+    kind: ProviderKind
     caged: bool | None
     command: tuple[str, ...]
 
@@ -327,7 +332,7 @@ class PlannedProvider:
             self.provider,
             name=self.name,
             rules=self.rules,
-            kind="bridge" if self.bridge else "first-party",
+            kind=self.kind,
             caged=self.caged,
             command=self.command,
             keep_if_down=True,

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import structlog
 
 from kaged.audit import AuditLog
-from kaged.config.providers import Provider, RateName
+from kaged.config.providers import Provider, ProviderType, RateName
 from kaged.services.known_secrets import configured_secrets
 from kaged.services.limits import DEFAULT_RATES, NO_LIMITS, RateRules
-from kaged.services.registry import ProviderRules
+from kaged.services.registry import ProviderKind, ProviderRules
 from kaged.services.secret_search import SecretForms
 from kaged.wire.token_keys import SECRET_VARIABLE, TokenKey, parse_key
 
@@ -26,6 +26,17 @@ def signing_key(environ: Mapping[str, str], audit: AuditLog) -> TokenKey:
         return parse_key(text)
     _log.info("services.random_key", note=f"{SECRET_VARIABLE} is not set; tokens end with me")
     return TokenKey(secrets.token_bytes(32))
+
+
+def provider_kind(one: Provider) -> ProviderKind:
+    """Return what kind of provider the operator configured."""
+    match one.section.type:
+        case ProviderType.BRIDGE:
+            return "bridge"
+        case ProviderType.SIDECAR:
+            return "sidecar"
+        case _:
+            return "first-party"
 
 
 def provider_rules(one: Provider) -> ProviderRules:

@@ -41,7 +41,7 @@ class HttpExchange:
 
     Redirects are not followed and the proxies of the environment do not count: credentials go to
     the address that the operator configured and nowhere else. The authorities in `ca_file` are
-    trusted besides the machine's.
+    trusted besides the machine's. A `plain` exchange is for addresses without TLS.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class HttpExchange:
         transport: AsyncBaseTransport | None = None,
         headers: Mapping[str, str] | None = None,
         ca_file: str | None = None,
+        plain: bool = False,
     ) -> None:
         # Heavy, and of no use to a daemon without such providers.
         import httpx  # noqa: PLC0415 - see above
@@ -66,7 +67,10 @@ class HttpExchange:
             follow_redirects=False,
             trust_env=False,
             transport=transport,
-            verify=_public_authorities() if ca_file is None else trusting(ca_file),
+            # For who asks without TLS, reading the machine's authorities is work for nothing.
+            verify=(
+                trusting(ca_file) if ca_file is not None else not plain and _public_authorities()
+            ),
         )
 
     async def __aenter__(self) -> Self:

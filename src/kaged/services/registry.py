@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import structlog
 
@@ -36,6 +36,9 @@ LAST_RETRY_S: Final = 300.0
 DEFAULT_TIMEOUT_S: Final = 30.0
 
 _log = structlog.get_logger("kaged.services")
+
+
+ProviderKind: TypeAlias = Literal["first-party", "bridge", "sidecar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class ProviderEntry:
     namespace: service_ids.Namespace
     provider: CapabilityProvider
     rules: ProviderRules
-    kind: Literal["first-party", "bridge"]
+    kind: ProviderKind
     caged: bool | None
     command: tuple[str, ...] = ()
     available: bool = False
@@ -145,7 +148,7 @@ class CapabilityRegistry:
         *,
         name: str | None = None,
         rules: ProviderRules | None = None,
-        kind: Literal["first-party", "bridge"] = "first-party",
+        kind: ProviderKind = "first-party",
         caged: bool | None = None,
         command: tuple[str, ...] = (),
         keep_if_down: bool = False,

@@ -336,10 +336,16 @@ class SessionDriver:
     # -- one run -------------------------------------------------------------------------------
 
     async def _go_on(self, session: SessionRecord, options: RunOptions) -> None:
-        """Go on with an answer. A run that may not is put on record as one that failed."""
+        """Go on with an answer. A run that may not is put on record as one that failed, once.
+
+        The answer stays: who is allowed again later goes on with it.
+        """
         try:
             identity = await self.admit(options.kept, session.project_id)
         except KagedError as error:
+            last = await self._store.agent_runs.last(session.id)
+            if last is not None and (last.error or {}).get("code") == error.code:
+                raise
             run_id = self._ids.tagged("run")
             await self._begin(session, RunCause.ANSWER, options, run_id, options.model)
             ended = RunResult(AgentRunStatus.FAILED, error=error_of(error))

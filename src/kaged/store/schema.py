@@ -343,6 +343,21 @@ service_account_tokens = _table(
     Column("revoked_at_ms", BIG),
 )
 
+invitations = _table(
+    "invitations",
+    Column("id", String(26), primary_key=True),
+    Column("person_id", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG, nullable=False),
+    Column("access_s", Integer, nullable=False),
+    Column("used_at_ms", BIG),
+    Column("access_digest", String(64)),
+    Column("access_expires_at_ms", BIG),
+    Column("revoked_at_ms", BIG),
+)
+
 service_flows = _table(
     "service_flows",
     Column("flow_id", String(80), primary_key=True),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, select
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select
 
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
@@ -29,6 +33,27 @@ class SignInRecord:
     claims: JsonObject
     created_at_ms: int
     expires_at_ms: int
+
+
+class SignOutOf(StrEnum):
+    """What a sign-out is of."""
+
+    SUBJECT = "sub"
+    SESSION = "sid"
+    PERSON = "person"
+    TOKEN = "token"  # noqa: S105 - the name of a kind, not a secret
+
+
+class SignOut(NamedTuple):
+    """Whose tokens count no more: those given to it before."""
+
+    of: SignOutOf
+    value: str
+
+    @property
+    def key(self) -> str:
+        """How it is stored. A provider's subject stands for itself."""
+        return self.value if self.of is SignOutOf.SUBJECT else f"{self.of}\n{self.value}"
 
 
 _SIGN_INS = RecordTable(sign_ins, SignInRecord, json_columns=("claims",))
@@ -75,23 +100,46 @@ class SignInRows(RowRepository):
         now_ms = self._clock.now_ms()
 
         def work(conn: Connection) -> int:
-            conn.execute(delete(sign_outs).where(sign_outs.c.at_ms <= now_ms - SIGN_OUTS_KEPT_MS))
-            found = {subject, *conn.execute(select(_C.subject).where(*where)).scalars()} - {None}
-            for one in found:
-                theirs = (sign_outs.c.issuer == issuer) & (sign_outs.c.subject == one)
-                conn.execute(delete(sign_outs).where(theirs))
-                conn.execute(insert(sign_outs).values(issuer=issuer, subject=one, at_ms=now_ms))
+            found = {*conn.execute(select(_C.subject).where(*where)).scalars()}
+            over = [SignOut(SignOutOf.SUBJECT, one) for one in {subject, *found} if one is not None]
+            if provider_session is not None:
+                # Programs of that session have no browser's row here, and their tokens name it.
+                over.append(SignOut(SignOutOf.SESSION, provider_session))
+            _put_sign_outs(conn, issuer, over, now_ms)
             return int(conn.execute(delete(sign_ins).where(*where)).rowcount)
 
         return await self._database.write(work)
 
-    async def signed_out_at_ms(self, issuer: str, subject: str) -> int | None:
-        """Return when a person signed out at the provider last; None if that is not known."""
-        wanted = select(sign_outs.c.at_ms).where(
-            sign_outs.c.issuer == issuer, sign_outs.c.subject == subject
+    async def sign_out(self, issuer: str, over: SignOut, digests: Sequence[str] = ()) -> int:
+        """Note that tokens count no more, and end these sessions; return how many."""
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> int:
+            _put_sign_outs(conn, issuer, [over], now_ms)
+            return int(conn.execute(delete(sign_ins).where(_C.digest.in_(digests))).rowcount)
+
+        return await self._database.write(work)
+
+    async def signed_out_at_ms(self, issuer: str, *by: SignOut) -> int | None:
+        """Return when the last of these sign-outs was; None if there was none."""
+        keys = [one.key for one in by]
+        wanted = select(func.max(sign_outs.c.at_ms)).where(
+            sign_outs.c.issuer == issuer, sign_outs.c.subject.in_(keys)
         )
         return await self._database.read(lambda conn: conn.execute(wanted).scalar())
+
+    async def all_of(self, issuer: str) -> Sequence[SignInRecord]:
+        """Return the sessions of everybody who signed in at a provider."""
+        return await self._all(_SIGN_INS, _SIGN_INS.select(_C.issuer == issuer))
 
     async def delete_all(self) -> int:
         """End every session; return how many."""
         return await self._execute(delete(sign_ins))
+
+
+def _put_sign_outs(conn: Connection, issuer: str, over: Sequence[SignOut], now_ms: int) -> None:
+    conn.execute(delete(sign_outs).where(sign_outs.c.at_ms <= now_ms - SIGN_OUTS_KEPT_MS))
+    for key in {one.key for one in over}:
+        theirs = (sign_outs.c.issuer == issuer) & (sign_outs.c.subject == key)
+        conn.execute(delete(sign_outs).where(theirs))
+        conn.execute(insert(sign_outs).values(issuer=issuer, subject=key, at_ms=now_ms))

@@ -20,6 +20,7 @@ _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # Changing the label changes every bridge's key; it ends in a zero byte so that no namespace can
 # run into it.
 _BRIDGE_LABEL = b"kaged context token key for bridge v1\x00"
+_SIDECAR_LABEL = b"kaged context token key for sidecar v1\x00"
 
 
 class TokenKeyInvalid(KagedError):
@@ -59,6 +60,10 @@ class TokenKey:
         if _NAMESPACE.fullmatch(namespace) is None:
             raise ValueError(f"not a namespace: {namespace!r}")
         return TokenKey(self.sign(_BRIDGE_LABEL + namespace.encode("ascii")))
+
+    def for_sidecar(self, name: str) -> TokenKey:
+        """Derive the key of one sidecar of a provider, one-way as a bridge's."""
+        return TokenKey(self.sign(_SIDECAR_LABEL + name.encode()))
 
     def export_text(self) -> str:
         """Return the text for a bridge's environment, which `parse_key` reads back.

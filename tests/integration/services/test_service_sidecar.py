@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kaged.base import JsonObject, ManualClock
-from kaged.services.sidecar import SidecarClient, SidecarIdentity, SidecarServer
+from kaged.base import ManualClock
+from kaged.sdk.sidecar import SidecarServer
+from kaged.services.errors import CapabilityBackendUnavailable
+from kaged.services.providers.sidecar_processes import read_port
+from kaged.services.sidecar import SidecarClient
+from kaged.wire.sidecar_identity import SidecarIdentity
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims, mint_token, verify_token
 from raising import raises_code
@@ -21,10 +28,11 @@ ALICE = SidecarIdentity("browser", "user:alice", "tab", KEY)
 BOB = SidecarIdentity("browser", "user:bob", "tab", KEY)
 
 
-async def _echo(given: JsonObject) -> JsonObject:
-    if given.get("fail"):
+def _echo(given: bytes) -> bytes:
+    said = json.loads(given)
+    if said.get("fail"):
         raise RuntimeError("SECRET-DETAIL")
-    return {"echo": given}
+    return json.dumps({"echo": said}).encode()
 
 
 class Pair:
@@ -66,19 +74,27 @@ async def _raw(port: int, text: str) -> bytes:
     return answer
 
 
+async def _call(identity: SidecarIdentity, port: int, clock: ManualClock) -> Any:
+    client = SidecarClient(identity, port, clock, timeout_s=30)
+    try:
+        return json.loads(await client.call(b'{"x": 1}'))
+    finally:
+        await client.close()
+
+
 @requirement("SC-BRG-17")
 async def test_a_sidecar_listens_on_loopback_only(pair: Pair) -> None:
     for port in pair.ports.values():
         assert _listening_on(port) == {"0100007F"}, "127.0.0.1 as the kernel writes it"
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", ""):
-        with raises_code("capability_backend_unavailable"):
+        with pytest.raises(ValueError, match="loopback only"):
             await SidecarServer(ALICE, _echo, pair.clock).start(host)
 
 
 @requirement("SC-BRG-18", "SC-AMB-36")
 async def test_a_token_must_be_fresh_and_for_this_scope_and_target(pair: Pair) -> None:
     port, clock = pair.ports[ALICE.scope], pair.clock
-    assert await SidecarClient(ALICE, port, clock).call({"x": 1}) == {"echo": {"x": 1}}
+    assert await _call(ALICE, port, clock) == {"echo": {"x": 1}}
     token = ALICE.token(clock)
     found = verify_token(KEY, token, clock=clock, audience="sidecar:browser")
     assert found.expires_at - found.issued_at == 600
@@ -104,7 +120,7 @@ async def test_a_token_must_be_fresh_and_for_this_scope_and_target(pair: Pair) -
     ):
         assert not ALICE.admits(other.token(clock), clock)
         with raises_code("capability_backend_unavailable"):
-            await SidecarClient(other, port, clock).call({})
+            await _call(other, port, clock)
     assert ALICE.admits(token, clock)
     clock.advance(631)
     assert not ALICE.admits(token, clock)
@@ -114,8 +130,11 @@ async def test_a_token_must_be_fresh_and_for_this_scope_and_target(pair: Pair) -
 async def test_two_scopes_never_share_a_sidecar(pair: Pair) -> None:
     assert ALICE.id != BOB.id
     with raises_code("capability_backend_unavailable"):
-        await SidecarClient(ALICE, pair.ports[BOB.scope], pair.clock).call({})
-    assert await SidecarClient(BOB, pair.ports[BOB.scope], pair.clock).call({}) == {"echo": {}}
+        await _call(ALICE, pair.ports[BOB.scope], pair.clock)
+    assert await _call(BOB, pair.ports[BOB.scope], pair.clock) == {"echo": {"x": 1}}
+    derived = [SidecarIdentity.derived("browser", f"user:{one}", "tab", KEY) for one in "ab"]
+    assert derived[0].key != derived[1].key
+    assert SidecarIdentity.read(derived[0].text, derived[0].key) == derived[0]
 
 
 @requirement("SC-BRG-20", "SC-AMB-36")
@@ -140,9 +159,59 @@ async def test_bodies_are_limited_and_failures_say_nothing(pair: Pair) -> None:
 
     assert (await post("99999999", "")).startswith(b"HTTP/1.1 413 ")
     assert (await post("x", "")).startswith(b"HTTP/1.1 413 ")
-    assert (await post("2", "[]")).startswith(b"HTTP/1.1 400 ")
     failed = await post("13", '{"fail": true}'[:13] + "")
     assert failed.startswith(b"HTTP/1.1 400 ")
     failed = await post("14", '{"fail": true}')
     assert failed.startswith(b"HTTP/1.1 500 ")
     assert b"SECRET-DETAIL" not in failed
+
+
+FAULTS = {
+    "POST /call without": (200, "answers those without its token"),
+    "GET /health without": (200, "answers those without its token"),
+    "POST /call with": (200, "answers those without its token"),
+    "GET / without": (404, "answers those without its token"),
+    "telling": (401, "refusals differ"),
+}
+
+
+@requirement("SC-BRG-20")
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_sidecar_that_lets_others_in_is_not_used(fault: str, clock: ManualClock) -> None:
+    status, reason = FAULTS[fault]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, path, _ = head.split(" ", 2)
+        asked = f"{method} {path} {'with' if 'uthorization' in head else 'without'}"
+        wrong = asked == fault
+        body = asked.encode() if fault == "telling" else b"no"
+        said = f"HTTP/1.1 {status if wrong else 401} X\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{said}Connection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    client = SidecarClient(ALICE, server.sockets[0].getsockname()[1], clock, timeout_s=30)
+    with pytest.raises(CapabilityBackendUnavailable, match=reason):
+        await client.require_guarded(os.getpid())
+    await client.close()
+    server.close()
+
+
+@requirement("SC-BRG-20")
+async def test_a_guarded_sidecar_passes_and_another_processs_port_does_not(pair: Pair) -> None:
+    client = SidecarClient(ALICE, pair.ports[ALICE.scope], pair.clock, timeout_s=30)
+    await client.require_guarded(os.getpid())
+    with pytest.raises(CapabilityBackendUnavailable, match="port it named"):
+        await client.require_guarded(os.getppid())
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"hello", b"[1]", b'{"port": 0}', b'{"port": true}', b'{"port": 65536}', b"{}"]
+)
+def test_a_first_line_without_a_port_is_refused(line: bytes) -> None:
+    assert read_port(b'{"port": 40123}') == 40123
+    with raises_code("capability_backend_unavailable"):
+        read_port(line)

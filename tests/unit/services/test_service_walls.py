@@ -72,19 +72,24 @@ def test_only_the_manager_reaches_credentials_and_providers() -> None:
 def test_tokens_are_made_and_checked_in_one_module() -> None:
     assert _importers("kaged.wire.tokens.mint_token") <= {
         "services/caller.py",
-        "services/sidecar.py",
+        "wire/sidecar_identity.py",
         "services/providers/bridge.py",
         "cli/commands/bridge.py",
         "services/bridge_check.py",
     }
-    sidecar = (SOURCE / "services" / "sidecar.py").read_text(encoding="utf-8")
-    assert "class SidecarClient" in sidecar
-    assert "class SidecarServer" in sidecar
-    assert "hmac" not in sidecar
+    # The host's side and the program's side of sidecars use the same one.
+    assert _importers("kaged.wire.sidecar_identity.SidecarIdentity") == {
+        "services/sidecar.py",
+        "services/providers/sidecar.py",
+        "services/providers/sidecar_processes.py",
+    }
+    program = (SOURCE / "sdk" / "sidecar.py").read_text(encoding="utf-8")
+    assert "from kaged.wire.sidecar_identity import" in program
+    assert "hmac" not in program
     makers = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
         if '"sidecar:' in path.read_text(encoding="utf-8")
         or 'f"sidecar:' in path.read_text(encoding="utf-8")
     }
-    assert makers == {"services/sidecar.py"}
+    assert makers == {"wire/sidecar_identity.py"}

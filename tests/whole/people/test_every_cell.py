@@ -59,7 +59,8 @@ OPEN: Final = frozenset(
     # What is everybody's, or done as oneself: it shows nothing of anybody.
     {
         "the daemon's name", "whether it answers", "themselves", "their browser's session",
-        "how to sign in", "whom the provider's token names", "a project that they may use",
+        "how to sign in", "whom the provider's token names", "whom the invitation names",
+        "whom the token names", "a project that they may use",
         "the loaded projects that they may use", "the tools of the project's agents",
         "as themselves, with the agent's rights", "as themselves", "their own MCP session",
         "a new one of their own", "the workflows that guests may start", "the project's issues",
@@ -83,6 +84,7 @@ class Scene:
         self.daemon, self.project, self.model = daemon, project, model
         self.actors: dict[str, Guest] = {}
         self.spare = ""
+        self.signs_in: Callable[[], Guest] | None = None
         self.word = fresh("annsword")
         self.tried: Counter[str] = Counter()
         self._rich = ""
@@ -90,6 +92,12 @@ class Scene:
     @property
     def owner(self) -> Guest:
         return self.actors["owner"]
+
+    def sign_in_again(self) -> None:
+        """Let Bob come in once more, after he has signed out."""
+        assert self.signs_in is not None
+        self.actors["signed_in"].close()
+        self.actors["signed_in"] = self.signs_in()
 
     def session(self) -> str:
         """Return a session of Ann's in which nothing was said."""
@@ -213,12 +221,13 @@ def scene(
     made = Scene(daemon, daemon.load(project), model)
     made.spare = daemon.load(Project(module_path / "spare")).id
     token = daemon.cli("service-account", "create", "walker").out.strip()
-    signed_in = provider.access_token("bob", daemon.url.rstrip("/"))
+    url = daemon.url.rstrip("/")
+    made.signs_in = lambda: Guest(daemon, Person(), token=provider.access_token("bob", url))
     made.actors = {
         "stranger": Guest(daemon, Person("cy", "private", "private-cy")),
         "elsewhere": Guest(daemon, Person("ann", "group", "g-2")),
         "service": Guest(daemon, Person(), token=token),
-        "signed_in": Guest(daemon, Person(), token=signed_in),
+        "signed_in": made.signs_in(),
         "member": Guest(daemon, Person("bob", "group", "g-1")),
         "owner": Guest(daemon, Person("ann", "group", "g-1")),
         "operator": Guest(daemon, Person()),
@@ -487,6 +496,8 @@ def test_each_route_answers_everybody_as_the_table_says(scene: Scene) -> None:
             walk.listed(method, path, on)
         else:
             walk.open(method, path)
+        if (method, path) == ("POST", "/api/v1/auth/logout"):
+            scene.sign_in_again()
     assert not walk.wrong, "\n".join(map(str, walk.wrong))
     assert len(tried) > 110
     # MCP and the streams are no part of the document; they are tried for themselves.

@@ -98,6 +98,10 @@ def _runs(guest: Guest, project: Project, session: str) -> list[dict[str, Any]]:
     return list(guest.get(f"/projects/{project.id}/sessions/{session}/runs")["items"])
 
 
+def _all_runs(project: Project, session: str) -> list[dict[str, Any]]:
+    return list(project.get(f"/sessions/{session}/runs")["items"])
+
+
 def _went_on(guest: Guest, project: Project, session: str) -> dict[str, Any]:
     def look() -> list[dict[str, Any]]:
         found = _runs(guest, project, session)
@@ -200,10 +204,18 @@ def test_who_was_removed_meanwhile_does_nothing_more_and_who_was_changed_has_the
         assert set(_looks(daemon, before)) == {"ann"}
         assert sorted(_subjects(site)["ann"]["roles"]) == ["chief", "dev"]
         assert "bob" not in _subjects(site)
+        # The next start finds his answer again, and adds no second failure.
+        daemon.restart()
+        wait_for(lambda: daemon.log().count("sessions.not_resumed") > 1, "the look at his answer")
+        assert [one["cause"] for one in _all_runs(shared, sessions["bob"])].count("answer") == 1
     finally:
         daemon.stop()
         daemon.write("config.toml", kept)
         daemon.start()
+    # Who is allowed again goes on with it.
+    wait_for(
+        lambda: _all_runs(shared, sessions["bob"])[0]["status"] == "completed", "his run's end"
+    )
 
 
 def test_the_later_steps_of_a_workflow_act_for_whom_the_first_one_acted(

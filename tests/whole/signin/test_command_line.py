@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from whole.harness.daemon import KAGED, PATIENCE_S, Daemon, Finished
@@ -93,6 +94,12 @@ def signed_in(provider: OpenIdServer, terminal: Terminal) -> Callable[[str], Ter
     return sign_in
 
 
+def _whoami(daemon: Daemon, token: str) -> int:
+    bearer = {"Authorization": f"Bearer {token}"}
+    url = f"{daemon.url}/api/v1/auth/whoami"
+    return httpx.get(url, headers=bearer, timeout=PATIENCE_S, trust_env=False).status_code
+
+
 def test_a_person_signs_in_works_and_signs_out(
     daemon: Daemon,
     provider: OpenIdServer,
@@ -121,7 +128,11 @@ def test_a_person_signs_in_works_and_signs_out(
     ann.keep(access_token="a.b.c")  # one that the daemon refuses before its time
     ann.run("project", "list")
     assert ann.kept()["access_token"] != "a.b.c"
+    last = ann.kept()["access_token"]
+    assert _whoami(daemon, last) == 200
     assert ann.run("logout").out == f"Signed out of {ann.url}.\n"
+    # The token is signed and would count for minutes; who has a copy of it is refused.
+    assert _whoami(daemon, last) == 401
     assert json.loads(ann.file.read_text(encoding="utf-8")) == {}
     again = ann.run("project", "list", code=4)
     assert f"You are not signed in to {ann.url}." in again.err

@@ -84,3 +84,28 @@ def test_a_token_given_before_its_person_signed_out_is_refused(
     wait_for(
         lambda: _ask(daemon, provider.access_token("ann", daemon.url)) == (200, "ann"), "a new one"
     )
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_the_operator_signs_a_person_out_and_tokens_given_before_count_no_more(
+    daemon: Daemon, provider: OpenIdServer, browser: Callable[[], Browser], opaque: bool
+) -> None:
+    provider.change(opaque=opaque)
+    opened, others = browser(), browser()
+    assert opened.sign_in("ann").status_code == 200
+    assert others.sign_in("bob").status_code == 200
+    ann, bob = (provider.access_token(one, daemon.url) for one in ("ann", "bob"))
+    assert (_ask(daemon, ann), _ask(daemon, bob)) == ((200, "ann"), (200, "bob"))
+    done = daemon.cli("people", "sign-out", "ann", "--json").json
+    assert done["sessions"] >= 1
+    assert _ask(daemon, ann)[0] == 401
+    assert opened.refused("GET", "/api/v1/auth/whoami") == (401, "unauthenticated")
+    # The second person is not touched, and she may come again: with a new one.
+    assert _ask(daemon, bob) == (200, "bob")
+    assert others.get("/auth/whoami")["operator_id"] == "bob"
+    row = daemon.audit("access.signed_out")[-1]["data"]
+    assert (row["reason"], row["person_id"]) == ("operator", "ann")
+    wait_for(
+        lambda: _ask(daemon, provider.access_token("ann", daemon.url)) == (200, "ann"), "a new one"
+    )
+    assert _ask(daemon, ann)[0] == 401

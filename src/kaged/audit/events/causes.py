@@ -74,6 +74,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
                 "project.loaded project.unloaded project.load_failed project.trusted "
                 "project.restricted access.token_issued access.signed_in access.signed_out "
                 "service_account.created service_account.revoked "
+                "invitation.created invitation.accepted invitation.revoked "
                 "cage.orphans_ended store.migrated "
                 "audit.degraded audit.recovered audit.chain_mismatch audit.exported audit.folded "
                 "plugin.enabled plugin.installed plugin.upgraded plugin.uninstalled "

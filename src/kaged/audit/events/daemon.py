@@ -97,6 +97,25 @@ DAEMON = Chapter(
             "access.signed_out",
             "Browser sessions of people ended: they asked for it, the provider did, or all did.",
             "reason:str sessions:int",
+            "person_id:str",
+        ),
+        event(
+            "invitation.created",
+            "A person was invited. The code itself is not written.",
+            "id:str person_id:str expires_at:str",
+            gates=True,
+        ),
+        event(
+            "invitation.accepted",
+            "An invitation was used up; the person can come in until `expires_at`.",
+            "id:str person_id:str expires_at:str",
+            gates=True,
+        ),
+        event(
+            "invitation.revoked",
+            "An invitation, and the access that it gave, count no more.",
+            "id:str person_id:str",
+            gates=True,
         ),
         event(
             "service_account.created",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Annotated, Any
 
@@ -19,22 +20,28 @@ Url = Annotated[
     str | None,
     typer.Argument(help="The daemon's URL, such as https://kaged.example. Default: KAGED_URL."),
 ]
+Invitation = Annotated[
+    str | None, typer.Option("--invitation", help="The code of an invitation, or its link.")
+]
 
 
 @command(app, "login", view="Signed in to {found[url]} as {found[person]}.")
-def login(output: Output, url: Url = None) -> Any:
+def login(output: Output, url: Url = None, invitation: Invitation = None) -> Any:
     """Sign in to a daemon behind a URL: open the page that is shown, and agree there."""
     from kaged.cli.client import DaemonClient
     from kaged.cli.device_flow import DeviceCode, sign_in_by_device
     from kaged.cli.logins import Logins
-    from kaged.cli.remote import RemoteDaemon
+    from kaged.cli.remote import RemoteDaemon, accept_invitation
 
     where, clock, logins = _url(url), SystemClock(), Logins(locations())
 
     def show(code: DeviceCode) -> None:
         output.note(f"Open {code.url} and compare the code {code.user_code}.")
 
-    made = sign_in_by_device(where, show, clock)
+    if invitation is None:
+        made = sign_in_by_device(where, show, clock)
+    else:
+        made = accept_invitation(where, invitation)
     with logins.locked():
         logins.put(where, made)
     with DaemonClient(locations().socket, remote=RemoteDaemon(where, logins, clock)) as client:
@@ -65,6 +72,9 @@ def logout(url: Url = None) -> Any:
             )
         logins.put(where, None)
     revoked = False
+    with contextlib.suppress(KagedError):  # a daemon that does not answer lets it count to its end
+        bearer = {"Authorization": f"Bearer {known.access_token}"}
+        ask_json("POST", f"{where}/api/v1/auth/logout", headers=bearer)
     token = known.refresh_token or known.access_token
     if known.revocation_endpoint is not None:
         try:

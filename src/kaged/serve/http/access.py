@@ -36,6 +36,7 @@ from kaged.kernel.identity import (
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
 from kaged.serve.http.front_end import facts_of
+from kaged.serve.http.invitations import Invitations, is_access_token
 from kaged.serve.http.service_accounts import PREFIX as SERVICE_TOKEN_PREFIX
 from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.signin.admission import SignedIn
@@ -55,12 +56,15 @@ LAUNCH_PATH = "/api/v1/auth/launch"
 LOGIN_PATH = "/api/v1/auth/login"
 OPENID_PATH = "/api/v1/auth/openid"
 BACK_CHANNEL_PATH = "/api/v1/auth/backchannel-logout"
+INVITATION_PATH = "/api/v1/auth/invitation"
+INVITATION_TOKEN_PATH = f"{INVITATION_PATH}/token"
+INVITATION_END_PATH = f"{INVITATION_PATH}/end"
 MAX_COOKIE_CHARS = 4096
 MAX_SOURCE_NAME_CHARS = 128
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What anyone who can connect may ask: whether it is alive, how to sign in, and to trade in what is
-# its own credential: a launch token, a provider's code, a provider's logout token.
+# its own credential: a launch token, an invitation, a provider's code or logout token.
 _OPEN_TO_ALL = frozenset(
     {
         ("GET", "/healthz"),
@@ -71,6 +75,10 @@ _OPEN_TO_ALL = frozenset(
         ("GET", OPENID_PATH),
         ("GET", RESOURCE_METADATA_PATH),
         ("POST", BACK_CHANNEL_PATH),
+        ("GET", INVITATION_PATH),
+        ("POST", INVITATION_PATH),
+        ("POST", INVITATION_TOKEN_PATH),
+        ("POST", INVITATION_END_PATH),
     }
 )
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
@@ -143,6 +151,7 @@ class Credentials:
     token: TokenFile
     cookies: CookieSessions
     service_accounts: ServiceAccounts | None = None
+    invitations: Invitations | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +221,11 @@ def presented_sign_in(
         token = _bearer_of(authorization)
         if token is None or credentials.token.matches(token):
             return None
-        if token.startswith(SERVICE_TOKEN_PREFIX):
-            return None  # a service account's, which `require_actor` knows
+        if token.startswith(SERVICE_TOKEN_PREFIX) or is_access_token(token):
+            return None  # a service account's or an invited person's: `require_actor` knows them
         return PresentedSignIn(VouchedBy.ACCESS_TOKEN, token, host)
     cookie = cookie_of(access_request, rules.cookie_name())
-    if cookie is None or credentials.cookies.valid(cookie):
+    if cookie is None or is_access_token(cookie) or credentials.cookies.valid(cookie):
         return None
     return PresentedSignIn(VouchedBy.SIGN_IN, cookie, host)
 
@@ -245,6 +254,9 @@ def require_actor(
     account = _service_account(credentials, access_request)
     if account is not None:
         return account
+    invited = _invited(rules, credentials, access_request, origin)
+    if invited is not None:
+        return invited
     via = _require_credential(rules, credentials, access_request, signed_in)
     if via not in (VouchedBy.BEARER, VouchedBy.ACCESS_TOKEN):
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
@@ -343,6 +355,24 @@ def _service_account(credentials: Credentials, access_request: AccessRequest) ->
     if credentials.service_accounts is None or not token.startswith(SERVICE_TOKEN_PREFIX):
         return None
     return credentials.service_accounts.actor(token, access_request.request_id)
+
+
+def _invited(
+    rules: AccessRules, credentials: Credentials, access_request: AccessRequest, origin: str | None
+) -> Actor | None:
+    """Return the invited person whose token or cookie came along."""
+    if credentials.invitations is None:
+        return None
+    authorization = access_request.single(b"authorization")
+    if authorization is not None:
+        shown = _bearer_of(authorization) or ""
+    else:
+        shown = cookie_of(access_request, rules.cookie_name()) or ""
+    if not is_access_token(shown):
+        return None
+    if authorization is None:
+        _require_own_page(access_request, origin, needs_origin=True)
+    return credentials.invitations.actor(shown, rules.people, access_request.request_id)
 
 
 def _require_credential(

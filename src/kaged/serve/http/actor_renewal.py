@@ -1,6 +1,7 @@
 """`ActorRenewal`: who somebody is by now, for work that goes on without a request of theirs.
 
-The configuration of this moment decides, and the service accounts as they are now. What the source
+The configuration of this moment decides, and service accounts and
+invitations as they are now. What the source
 said of the person is as old as their last request; nobody is asked again.
 """
 
@@ -14,6 +15,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import SERVICE_PREFIX, Actor, VouchedBy
 from kaged.kernel.kept_actor import KeptActor
 from kaged.serve.http.access import AccessRules
+from kaged.serve.http.invitations import Invitations
 from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.signin.sign_in import SignIn
 
@@ -26,6 +28,7 @@ class ActorRenewal:
 
     rules: Callable[[], AccessRules]
     service_accounts: ServiceAccounts
+    invitations: Invitations
     sign_in: SignIn
     project_ids: Callable[[Collection[str]], Awaitable[frozenset[str]]]
 
@@ -43,6 +46,8 @@ class ActorRenewal:
         rules, facts = self.rules(), kept.facts
         if facts.person_id.startswith(SERVICE_PREFIX):
             return self.service_accounts.renewed(kept)
+        if kept.vouched_by is VouchedBy.INVITATION:
+            return self.invitations.renewed(kept, rules.people)
         if kept.vouched_by in _SIGNED_IN:
             now = self.sign_in.admitted_again(facts)
             if now.operator:

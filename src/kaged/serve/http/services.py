@@ -17,6 +17,7 @@ from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.actor_renewal import ActorRenewal
 from kaged.serve.http.credentials import LaunchTokens
+from kaged.serve.http.invitations import Invitations
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.service_accounts import ServiceAccounts
 from kaged.serve.signin.sign_in import SignIn
@@ -116,6 +117,7 @@ class HttpServices:
     rules: Callable[[], AccessRules]
     credentials: Credentials
     service_accounts: ServiceAccounts
+    invitations: Invitations
     sign_in: SignIn
     launch: LaunchTokens
     hub: EventHub
@@ -144,7 +146,9 @@ class HttpServices:
     @property
     def renew_actor(self) -> ActorRenewal:
         """Who somebody is by now, for whom work goes on."""
-        return ActorRenewal(self.rules, self.service_accounts, self.sign_in, self.project_ids)
+        return ActorRenewal(
+            self.rules, self.service_accounts, self.invitations, self.sign_in, self.project_ids
+        )
 
     @property
     def subsystems(self) -> Subsystems:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kaged.audit import AuditEvent
+from kaged.base import JsonObject
 from kaged.kernel.identity import Actor
 from kaged.serve.http.access import COOKIE_NAME, AccessRequest, cookie_of
 from kaged.serve.http.services import HttpServices
@@ -68,16 +69,25 @@ def forget_cookies(response: Response, services: HttpServices) -> None:
 async def end_sign_in(request: Request, services: HttpServices, who: Actor) -> None:
     """End the session of the cookie that came with a request, if it was one of a sign-in."""
     value = cookie_of(access_request_of(request), services.rules().cookie_name())
-    if value is not None and await services.sign_in.close(value):
+    if value is None:
+        return
+    if await services.invitations.give_up(value, who.request_id):
+        services.sign_in.tell_change()
+    elif await services.sign_in.close(value):
         await record_signed_out(services, who, "asked", 1)
 
 
-async def record_signed_out(services: HttpServices, who: Actor, reason: str, sessions: int) -> None:
-    """Put the end of sessions on record."""
+async def record_signed_out(
+    services: HttpServices, who: Actor, reason: str, sessions: int, person_id: str | None = None
+) -> None:
+    """Put the end of sessions on record; `person_id` is whose, where others ended them."""
+    data: JsonObject = {"reason": reason, "sessions": sessions}
+    if person_id is not None:
+        data["person_id"] = person_id
     await services.audit.record(
         AuditEvent(
             "access.signed_out",
-            {"reason": reason, "sessions": sessions},
+            data,
             request_id=who.request_id,
             caller=who.label,
         )

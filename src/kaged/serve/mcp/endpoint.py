@@ -10,11 +10,11 @@ import asyncio
 import importlib
 import logging
 from dataclasses import KW_ONLY, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import Actor
+from kaged.kernel.identity import Actor, ActorKey
 from kaged.projects.readiness import Ready
 from kaged.serve.mcp.client_session import McpClientSession
 
@@ -32,6 +32,24 @@ MAX_HTTP_SESSIONS: Final = 64
 IDLE_S: Final = 30 * 60.0
 MAX_BODY_BYTES: Final = 1024 * 1024
 SESSION_HEADER: Final = "mcp-session-id"
+
+
+class StreamKey(NamedTuple):
+    """By what a client on a stream of its own is found again."""
+
+    ulid: str
+
+
+class HttpKey(NamedTuple):
+    """By what a client over HTTP is found again: its session, and whose requests they are."""
+
+    project_id: str
+    agent: str
+    session: str
+    actor: ActorKey
+
+
+ClientKey: TypeAlias = StreamKey | HttpKey
 
 
 @dataclass(slots=True)
@@ -57,7 +75,7 @@ class McpEndpoint:
 
     def __post_init__(self) -> None:
         self._served: dict[tuple[str, str], _Served] = {}
-        self._client_sessions: dict[tuple[str, ...], tuple[_Served, McpClientSession]] = {}
+        self._client_sessions: dict[ClientKey, tuple[_Served, McpClientSession]] = {}
         self._tasks = Tasks("mcp endpoint")
         self._making = asyncio.Lock()
         self._watching = False
@@ -86,7 +104,7 @@ class McpEndpoint:
         Raises `mcp_too_many_clients`.
         """
         served = self._served[server.port.project_id, server.port.agent]
-        client_session = self._client_session(("stream", self.ids.ulid()), served, actor, "stdio")
+        client_session = self._client_session(StreamKey(self.ids.ulid()), served, actor, "stdio")
         served.streams.add(cut_off)
         return client_session
 
@@ -97,7 +115,7 @@ class McpEndpoint:
         served = self._served.get((server.port.project_id, server.port.agent))
         if served is not None:
             served.streams.discard(cut_off)
-        self._leave(("stream", client_session.id.partition(":")[2]))
+        self._leave(StreamKey(client_session.id.partition(":")[2]))
 
     async def close(self) -> None:
         """Cut everybody off."""
@@ -176,14 +194,15 @@ class McpEndpoint:
         actor: Actor = request.state.actor
         project_id, agent = request.path_params["project_id"], request.state.mcp_agent
         session = request.headers.get(SESSION_HEADER, "")
-        key = ("http", project_id, agent, session, repr(actor))
+        key = HttpKey(project_id, agent, session, actor.key)
         found = self._client_sessions.get(key)
         if found is not None:
+            found[1].actor = actor  # the same person and place; what they may do is of this request
             return found[1]
         return self._client_session(key, self._served[project_id, agent], actor, "http")
 
     def _client_session(
-        self, key: tuple[str, ...], served: _Served, actor: Actor, transport: str
+        self, key: ClientKey, served: _Served, actor: Actor, transport: str
     ) -> McpClientSession:
         now_s = self.clock.monotonic_s()
         # HTTP clients do not say goodbye: who was not heard of for long has left.
@@ -197,7 +216,7 @@ class McpEndpoint:
                 code="mcp_too_many_clients",
                 fix="close one of them",
             )
-        ulid = key[1] if transport == "stdio" else self.ids.ulid()
+        ulid = key.ulid if isinstance(key, StreamKey) else self.ids.ulid()
         client_session = McpClientSession(
             id=f"{transport}:{ulid}",
             session_id=f"ses_{self.ids.ulid()}",
@@ -209,7 +228,7 @@ class McpEndpoint:
         self._client_sessions[key] = (served, client_session)
         return client_session
 
-    def _leave(self, key: tuple[str, ...]) -> None:
+    def _leave(self, key: ClientKey) -> None:
         found = self._client_sessions.pop(key, None)
         if found is not None:
             served, client_session = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import re
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kaged.base import KagedError
+from kaged.kernel.identity import ActorKey
 from kaged.serve.http.connection import accept
 from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
@@ -111,20 +113,21 @@ class _StreamableHttp:
             project_id, agent = _place(request)
             request.state.mcp_agent = agent
             manager = await service.endpoint.http(project_id, agent)
-            scope["user"] = _principal(repr(request.state.actor))
+            scope["user"] = _principal(request.state.actor.key)
         except KagedError as error:
             await error_response(error, request_id_of(request))(scope, receive, send)
             return
         await manager.handle_request(scope, receive, send)
 
 
-def _principal(name: str) -> Any:
+def _principal(key: ActorKey) -> Any:
     """Return the caller for the SDK, which allows a session only to the one who opened it."""
     from mcp.server.auth.middleware.bearer_auth import (  # noqa: PLC0415 - loaded with the first client
         AuthenticatedUser,
     )
     from mcp.server.auth.provider import AccessToken  # noqa: PLC0415 - as above
 
+    name = json.dumps(key)
     return AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[], subject=name))
 
 

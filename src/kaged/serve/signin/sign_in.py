@@ -7,6 +7,7 @@ the same rule and with the configuration of this moment.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import secrets
 from collections import OrderedDict
@@ -25,6 +26,7 @@ from kaged.config.token_file import TOKEN_BYTES, digest_secret
 from kaged.kernel.identity import PersonFacts
 from kaged.serve.signin.admission import SignedIn, admit, admit_again, kept_claims
 from kaged.serve.signin.errors import (
+    SignInNotAllowed,
     SignInRefused,
     SignInUnavailable,
     TokenRefused,
@@ -34,7 +36,7 @@ from kaged.serve.signin.introspection import TokenIntrospection, is_signed
 from kaged.serve.signin.provider import OpenIdProvider
 from kaged.serve.signin.verifier import TokenVerifier
 from kaged.store import Store
-from kaged.store.sign_in_rows import SignInRecord
+from kaged.store.sign_in_rows import SignInRecord, SignOut, SignOutOf
 
 CALLBACK_PATH: Final = "/api/v1/auth/callback"
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
@@ -325,20 +327,55 @@ class SignIn:
                 claims = await client.verifier.access_token(token, audiences)
         except SignInRefused as error:
             raise TokenRefused(error.message, fix=error.fix) from None
-        await self._require_not_signed_out(client.section.issuer, claims)
-        return admit(client.section, self._operator_id, claims)
+        signed_in = admit(client.section, self._operator_id, claims)
+        await self._require_not_signed_out(client.section.issuer, token, claims, signed_in)
+        return signed_in
 
-    async def _require_not_signed_out(self, issuer: str, claims: JsonObject) -> None:
-        """Refuse a token that the provider gave before it said that its person signed out.
+    async def end_token(self, token: str) -> None:
+        """Let an access token count no more, though its provider would let it count."""
+        over = SignOut(SignOutOf.TOKEN, _digest(token))
+        await self._store.sign_ins.sign_out(self.require_section().issuer, over)
+        self.tell_change()
+
+    async def end_person(self, person_id: str) -> int:
+        """End the sessions of a person, and every token given to them before; return how many.
+
+        Raises:
+            KagedError: `sign_in_disabled`.
+        """
+        section = self.require_section()
+        theirs: list[str] = []
+        for record in await self._store.sign_ins.all_of(section.issuer):
+            with contextlib.suppress(SignInNotAllowed):  # who may not come in needs no sign-out
+                found = admit(section, self._operator_id, record.claims)
+                if found.facts.person_id == person_id:
+                    theirs.append(record.digest)
+        over = SignOut(SignOutOf.PERSON, person_id)
+        ended = await self._store.sign_ins.sign_out(section.issuer, over, theirs)
+        self.tell_change()
+        return ended
+
+    async def _require_not_signed_out(
+        self, issuer: str, token: str, claims: JsonObject, signed_in: SignedIn
+    ) -> None:
+        """Refuse a token that was given before its person signed out, or that was ended itself.
 
         Raises:
             TokenRefused: that is so, or nobody can tell when it was given.
         """
-        over_ms = await self._store.sign_ins.signed_out_at_ms(issuer, str(claims["sub"]))
+        over = [
+            SignOut(SignOutOf.TOKEN, _digest(token)),
+            SignOut(SignOutOf.SUBJECT, str(claims["sub"])),
+            SignOut(SignOutOf.PERSON, signed_in.facts.person_id),
+        ]
+        session = claims.get("sid")
+        if isinstance(session, str):
+            over.append(SignOut(SignOutOf.SESSION, session))
+        over_ms = await self._store.sign_ins.signed_out_at_ms(issuer, *over)
         given = claims.get("iat")
         if over_ms is not None and (not isinstance(given, int) or given * 1000 <= over_ms):
             raise TokenRefused(
-                "The token is not accepted: its person signed out at the provider since.",
+                "The token is not accepted: its person signed out since.",
                 fix="sign in again to get a new one",
             )
 

@@ -79,6 +79,7 @@ class BridgeProvider:
         self._directory = directory
         self._spawner = spawner
         self._everybody = everybody
+        self._command: tuple[str, ...] | None = None
         self._runner: BridgeRunner | None = None
         self._persistent: PersistentBridge | None = None
         self._field_flows = BridgeFieldFlows(page, self._submit)
@@ -107,23 +108,11 @@ class BridgeProvider:
                 )
             else:
                 _log.warning("bridge.not_persistent", provider=self._spec.name)
-        return [
-            contract.CapabilityDefinition(
-                id=entry.id,
-                description=entry.description,
-                sensitive=entry.sensitive,
-                allowed_chat_types=list(entry.allowed_chat_types),
-                operations={
-                    one.name: contract.CapabilityOperation(**asdict(one))
-                    for one in entry.operations
-                },
-            )
-            for entry in found.entries
-        ]
+        return offered(found)
 
     async def auth_begin(self, call: contract.AuthBeginCall) -> contract.CapabilityAuthBeginResult:
         """Start linking an account."""
-        token = self._token(call.context)
+        token = self._token(call.context, call.capability_id)
         params = wire.auth_begin_params(call.capability_id, call.account_hint, token)
         answer = await self._ask(
             envelope.BridgeMethod.AUTH_BEGIN, params, token, call.context.user_id
@@ -146,7 +135,7 @@ class BridgeProvider:
         page = page_of(call.flow_state)
         if page is not None:
             return await self._field_flows.complete(call, page)
-        token = self._token(call.context)
+        token = self._token(call.context, call.capability_id)
         params = wire.auth_complete_params(
             call.capability_id,
             flow_state=call.flow_state,
@@ -181,7 +170,7 @@ class BridgeProvider:
 
     async def auth_poll(self, call: contract.AuthPollCall) -> contract.AuthPollResult:
         """Ask whether the person has agreed on another device."""
-        token = self._token(call.context)
+        token = self._token(call.context, call.capability_id)
         params = wire.auth_poll_params(call.capability_id, call.flow_state, token)
         answer = await self._ask(
             envelope.BridgeMethod.AUTH_POLL, params, token, call.context.user_id
@@ -193,7 +182,7 @@ class BridgeProvider:
 
     async def auth_revoke(self, call: contract.AuthRevokeCall) -> bool:
         """Notify the bridge of a revoked account; False when it knows no such method."""
-        token = self._token(call.context)
+        token = self._token(call.context, call.capability_id)
         typed = await typed_values(call.credentials)
         params = wire.auth_revoke_params(call.capability_id, call.account_ref, token, typed)
         try:
@@ -204,7 +193,7 @@ class BridgeProvider:
 
     async def invoke(self, call: contract.InvokeCall) -> JsonObject:
         """Run one operation."""
-        token = self._token(call.context)
+        token = self._token(call.context, call.capability_id)
         params = wire.invoke_params(
             call.capability_id,
             call.operation,
@@ -235,7 +224,7 @@ class BridgeProvider:
         hint: str | None,
         context: contract.CapabilityCallContext,
     ) -> wire.AccountLinked:
-        token = self._token(context)
+        token = self._token(context, capability_id)
         params = wire.auth_submit_params(
             capability_id,
             flow_state=flow_state,
@@ -254,11 +243,7 @@ class BridgeProvider:
     def _place(self) -> BridgeRunner:
         """Find the program, once; a missing one is looked for again on every call."""
         if self._runner is None:
-            command = find_program(self._spec.command, self._environ)
-            weak = open_to_others(command[0])
-            if weak is not None:
-                _log.warning("bridge.writable_by_others", provider=self._spec.name, path=weak)
-            _log.info("bridge.found", provider=self._spec.name, program=command[0])
+            command = self._program()
             env = bridge_env(self._spec, self._environ, self._key.export_text())
             self._runner = BridgeRunner(
                 self._spec,
@@ -268,6 +253,16 @@ class BridgeProvider:
                 secrets=CallSecrets(self._secrets),
             )
         return self._runner
+
+    def _program(self) -> tuple[str, ...]:
+        if self._command is None:
+            command = find_program(self._spec.command, self._environ)
+            weak = open_to_others(command[0])
+            if weak is not None:
+                _log.warning("bridge.writable_by_others", provider=self._spec.name, path=weak)
+            _log.info("bridge.found", provider=self._spec.name, program=command[0])
+            self._command = command
+        return self._command
 
     async def _ask(
         self, method: envelope.BridgeMethod, params: JsonObject, token: str, person: str
@@ -294,10 +289,14 @@ class BridgeProvider:
         said = await runner.exchange(envelope.encode_request(request))
         return self._result(self._read(lambda: envelope.parse_answer(said, request_id)), token)
 
-    def _result(self, answer: envelope.BridgeAnswer, token: str) -> JsonObject:
+    def _result(
+        self, answer: envelope.BridgeAnswer, token: str, key: TokenKey | None = None
+    ) -> JsonObject:
         secrets = CallSecrets(self._secrets)
         if token:
             secrets.learn(token, token.rpartition(".")[2])
+        if key is not None:
+            secrets.learn(key.export_text())
         if isinstance(answer, envelope.BridgeFailure):
             whole = answer.whole_code
             leaks = not is_own_code(whole) and secrets.found_in_text(whole)
@@ -316,18 +315,39 @@ class BridgeProvider:
         except envelope.EnvelopeViolation as error:
             raise CapabilityInvalidOutput(error.message) from None
 
-    def _token(self, context: contract.CapabilityCallContext) -> str:
+    def _key_for(self, user_id: str, capability_id: str) -> TokenKey:
+        """Return the key that tokens for a call are signed with; all calls share one here."""
+        return self._key
+
+    def _token(self, context: contract.CapabilityCallContext, capability_id: str) -> str:
         if not context.user_id.strip():
             raise CapabilityInvalidInput("a capability call needs a user")
         claims = asdict(context)
+        user_id: str = claims.pop("user_id")
         return mint_token(
-            self._key,
-            claims.pop("user_id"),
+            self._key_for(user_id, capability_id),
+            user_id,
             clock=self._clock,
             routing=RoutingClaims(**claims),
             audience=bridge_audience(self.namespace),
             ttl_s=bridge_ttl_s(int(self._spec.timeout_s)),
         )
+
+
+def offered(found: wire.Definitions) -> list[contract.CapabilityDefinition]:
+    """Return what a program says that it offers, as the host takes it."""
+    return [
+        contract.CapabilityDefinition(
+            id=entry.id,
+            description=entry.description,
+            sensitive=entry.sensitive,
+            allowed_chat_types=list(entry.allowed_chat_types),
+            operations={
+                one.name: contract.CapabilityOperation(**asdict(one)) for one in entry.operations
+            },
+        )
+        for entry in found.entries
+    ]
 
 
 def parse_moment(text: str) -> int:

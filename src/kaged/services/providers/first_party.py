@@ -28,6 +28,7 @@ from kaged.services.providers.rest_description import require_base_url
 from kaged.services.tls import require_ca_file
 
 CLIENT_SECRET: Final = "OAUTH_CLIENT_SECRET"  # noqa: S105 - the name of a variable, not a secret
+IDLE_S: Final = 900
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,6 +52,12 @@ class _BridgePage(_Strict):
 
     link_port: Annotated[int, Field(ge=0, le=65535)] = 0
     link_url: ShortText | None = None
+
+
+class _SidecarSettings(_BridgePage):
+    """A sidecar has what a bridge has, and an end."""
+
+    idle_seconds: Annotated[int, Field(ge=1, le=86400)] = IDLE_S
 
 
 class _Mail(_Linked):
@@ -102,8 +109,8 @@ class FirstPartyProviders:
                 return self._calendar(planned)
             case ProviderType.REST:
                 return self._rest(planned)
-            case ProviderType.BRIDGE:
-                raise CapabilityInvalidInput("a bridge is a program, not a part of kaged")
+            case ProviderType.BRIDGE | ProviderType.SIDECAR as kind:
+                raise CapabilityInvalidInput(f"a {kind} is a program, not a part of kaged")
 
     def _mail(self, planned: Provider) -> CapabilityProvider:
         from kaged.services.providers.imap_email import (  # noqa: PLC0415 - only where it is used
@@ -199,6 +206,11 @@ class FirstPartyProviders:
     def bridge_page(self, planned: Provider) -> LinkPage:
         """Return the page for the fields of a bridge's flows. Raises CapabilityInvalidInput."""
         return self._page(_read(_BridgePage, planned))
+
+    def sidecar(self, planned: Provider) -> tuple[LinkPage, int]:
+        """Return the same page for a sidecar, and its idle time. Raises CapabilityInvalidInput."""
+        said = _read(_SidecarSettings, planned)
+        return self._page(said), said.idle_seconds
 
     def _page(self, said: _Linked | _BridgePage) -> LinkPage:
         page = LinkPage(self._clock, port=said.link_port, public_url=said.link_url)

@@ -33,7 +33,7 @@ class ProviderOut(ApiModel):
 
     name: str
     namespace: str
-    kind: Literal["first-party", "bridge"]
+    kind: Literal["first-party", "bridge", "sidecar"]
     caged: Annotated[bool | None, Field(description="Null for a provider inside the daemon.")]
     command: list[str]
     available: bool

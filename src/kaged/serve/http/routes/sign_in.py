@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from kaged.audit import AuditEvent
 from kaged.base import iso_utc
+from kaged.kernel.identity import VouchedBy
 from kaged.serve.http.access import host_of
 from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.errors import InvalidHttpRequest
@@ -136,8 +137,15 @@ async def callback(
     summary="Sign out here and at the provider",
 )
 async def logout(request: Request, services: Services, who: Who) -> Response:
-    """End the browser's session, then lead it to where the provider ends its own."""
+    """End the browser's session, then lead it to where the provider ends its own.
+
+    A program's access token counts no more, though the provider would let it count.
+    """
     await end_sign_in(request, services, who)
+    if who.vouched_by is VouchedBy.ACCESS_TOKEN:
+        shown = access_request_of(request).single(b"authorization") or ""
+        await services.sign_in.end_token(shown.partition(" ")[2].strip())
+        await record_signed_out(services, who, "asked", 0)
     response = RedirectResponse(await services.sign_in.logout_url() or "/", status_code=303)
     forget_cookies(response, services)
     return response
