@@ -32,7 +32,8 @@ return {
     c.from_hex('f0f1f2f3f4f5f6f7f8f9'), 42)),
   gcm = hex(c.aes256gcm_decrypt(aes, iv, '', c.from_hex('cea7403d4d606b6e074ec5d3baf39d18'),
     c.from_hex('d0d1c8a799996bf0265b98b5d48ab919'))),
-  signed = #c.ed25519_sign(pkcs8, 'hello'), same = c.ed25519_sign(pkcs8, 'a') == c.ed25519_sign(pkcs8, 'a'),
+  signed = #c.ed25519_sign(pkcs8, 'hello'),
+  same = c.ed25519_sign(pkcs8, 'a') == c.ed25519_sign(pkcs8, 'a'),
   base64 = c.to_base64('\\0\\255'), back = c.from_base64('AP8=') == '\\0\\255',
   random = #c.random_bytes(33), twice = c.random_bytes(16) == c.random_bytes(16),
   problems = {

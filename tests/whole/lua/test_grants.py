@@ -38,7 +38,8 @@ BASE = {
     "register_keybinding", "register_tool", "register_widget", "request_capabilities", "requires",
     "session.append_entry", "session.fork", "session.list", "session.set_label", "set_status",
     "schedule", "sleep_ms", "store.delete", "store.get", "store.keys", "store.set", "timer",
-    "ui.confirm", "ui.editor", "ui.input", "ui.notify", "ui.select", "ui.set_footer", "ui.set_header",
+    "ui.confirm", "ui.editor", "ui.input", "ui.notify", "ui.select", "ui.set_footer",
+    "ui.set_header",
 }  # fmt: skip
 ADDED = {
     "session_write": {"send_message", "session.entries", "session.switch", "session.fork_to"},
