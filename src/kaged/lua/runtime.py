@@ -106,6 +106,7 @@ class ScriptRuntime:
         self._boxes: dict[Script, _Mailbox] = {}
         self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
         self._noticed = 0
+        self._at_load: list[JsonObject] = []
         self._tasks = Tasks("lua")
         self._timers = ScriptTimers(self._later_call, self._tasks)
         self._loading = asyncio.Lock()
@@ -127,7 +128,7 @@ class ScriptRuntime:
         these scripts are among them.
         """
         async with self._loading:
-            self._fresh = []
+            self._fresh, self._at_load = [], []
             for path, why in found.failed:
                 self.notice("lua", "error", f"plugin '{path}': {why}")
             try:
@@ -232,9 +233,17 @@ class ScriptRuntime:
     def notice(self, script: str, level: str, message: str) -> None:
         """Show people a line of a script."""
         data: JsonObject = {"script": script, "level": level, "message": message}
+        if self._fresh and len(self._at_load) < MAX_NOTICES:
+            self._at_load.append(data)
         self._noticed += 1
         self._notices.append((self._noticed, data))
         self._publish("lua.notice", data)
+
+    def show_load_notices(self) -> None:
+        """Show once more, to people who talk with agents, what was said while nobody listened."""
+        told, self._at_load = self._at_load, []
+        for data in told:
+            self._publish("lua.load_notice", data)
 
     def notices_after(self, number: int) -> tuple[JsonObject, ...]:
         """Return the notices with higher numbers."""

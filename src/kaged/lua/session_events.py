@@ -156,6 +156,8 @@ class SessionEventForwarder:
             self._project_of[event.session_id] = event.project_id
         runtime = self._runtime_of(event.project_id)
         if runtime is not None:
+            if event.name == "run.started":
+                runtime.show_load_notices()
             self._tell(runtime, event)
         if event.name in {"session.switched", "session.switch_vetoed", "session.fork_vetoed"}:
             self._record(event)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
-from whole.harness.daemon import Daemon
-from whole.harness.model import ModelServer, say
+from whole.harness.daemon import Daemon, wait_for
+from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
 from whole.harness.scripts import Scripts
 
@@ -45,13 +47,40 @@ def test_a_notice_of_an_event_is_shown_in_run_and_chat_once(
 def test_another_projects_notices_are_not_shown(
     daemon: Daemon, scripts: Scripts, project: Project, model: ModelServer
 ) -> None:
-    scripts.load(tells="kage.on('transform_context', function() kage.notify('nearby') end)")
+    # The same folder of scripts serves both; each notice belongs to the project of its run.
+    place = "kage.notify(kage.config().cwd:match('[^/]+$') .. ' ' .. #messages)"
+    scripts.load(tells=f"kage.on('transform_context', function(messages) {place} end)")
     other = daemon.load(Project(project.root.parent / "other"))
     model.play("walrus", say("Done."))
-    # The same folder of scripts serves both; each notice belongs to the project of its run.
-    shown = daemon.cli("run", "walrus", cwd=other.root)
-    assert (shown.out + shown.err).count("[tells] nearby") == 1
+    model.play("seal-lion", call("shell.run", command="cat pipe"), say("Done."))
+    os.mkfifo(project.root / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        # The first project's run is under way, before its second request, while the other's runs.
+        first = pool.submit(daemon.cli, "run", "seal-lion", cwd=project.root)
+        wait_for(lambda: any("other" not in one for one in scripts.notices()))
+        shown = daemon.cli("run", "walrus", cwd=other.root)
+        with (project.root / "pipe").open("w") as let_go:
+            let_go.write("go on")
+        mine = first.result(60)
+    assert (shown.out + shown.err).count("[tells] ") == 1
+    assert "[tells] other 1" in shown.out + shown.err
+    lines = [one for one in (mine.out + mine.err).splitlines() if "[tells]" in one]
+    assert [one.split("] ")[-1] for one in lines] == [f"{project.root.name} {n}" for n in (1, 3)]
     daemon.ask("DELETE", f"/projects/{other.id}")
+
+
+def test_what_a_script_says_while_it_loads_is_shown_with_the_next_run_once(
+    daemon: Daemon, scripts: Scripts, project: Project, model: ModelServer
+) -> None:
+    scripts.load(early="kage.notify('loaded, with a wish')")
+    for number, count in enumerate((1, 0)):
+        model.play(f"puffin {number}", say("Done."))
+        shown = daemon.cli("run", f"puffin {number}", cwd=project.root)
+        assert (shown.out + shown.err).count("[early] loaded, with a wish") == count
+    scripts.reload()
+    model.play("puffin chat", say("Done."))
+    chat = daemon.cli("chat", cwd=project.root, stdin="puffin chat\n/quit\n")
+    assert (chat.out + chat.err).count("[early] loaded, with a wish") == 1
 
 
 def test_the_list_says_which_powers_a_script_went_without(
