@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 
+from whole.harness.conversation import begin, say_to
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
@@ -24,6 +24,9 @@ PARTLY = """
 kage.request_capabilities({'exec', 'env'})
 kage.register_command{name='part', description='', handler=function() end}
 """
+
+
+WAIT = "for n in $(seq 600); do [ -e go ] && break; sleep 0.1; done"
 
 
 def test_a_notice_of_an_event_is_shown_in_run_and_chat_once(
@@ -51,21 +54,22 @@ def test_another_projects_notices_are_not_shown(
     place = "kage.notify(kage.config().cwd:match('[^/]+$') .. ' ' .. #messages)"
     scripts.load(tells=f"kage.on('transform_context', function(messages) {place} end)")
     other = daemon.load(Project(project.root.parent / "other"))
-    model.play("walrus", say("Done."))
-    model.play("seal-lion", call("shell.run", command="cat pipe"), say("Done."))
-    os.mkfifo(project.root / "pipe")
+    model.play("walrus", call("shell.bash", command=WAIT), say("Done."))
+    model.play("seal-lion", say("Done."))
+
+    def meanwhile() -> None:
+        """Let the first project's script speak while the other project's run is under way."""
+        wait_for(lambda: model.asked("walrus"))
+        assert say_to(project, begin(project), "seal-lion")["status"] == "completed"
+        other.write("go", "")
+
     with ThreadPoolExecutor(1) as pool:
-        # The first project's run is under way, before its second request, while the other's runs.
-        first = pool.submit(daemon.cli, "run", "seal-lion", cwd=project.root)
-        wait_for(lambda: any("other" not in one for one in scripts.notices()))
+        spoken = pool.submit(meanwhile)
         shown = daemon.cli("run", "walrus", cwd=other.root)
-        with (project.root / "pipe").open("w") as let_go:
-            let_go.write("go on")
-        mine = first.result(60)
-    assert (shown.out + shown.err).count("[tells] ") == 1
-    assert "[tells] other 1" in shown.out + shown.err
-    lines = [one for one in (mine.out + mine.err).splitlines() if "[tells]" in one]
-    assert [one.split("] ")[-1] for one in lines] == [f"{project.root.name} {n}" for n in (1, 3)]
+        spoken.result()
+    assert f"{project.root.name} 1" in scripts.notices()
+    lines = [one for one in (shown.out + shown.err).splitlines() if "[tells]" in one]
+    assert [one.split("] ")[-1] for one in lines] == ["other 1", "other 3"]
     daemon.ask("DELETE", f"/projects/{other.id}")
 
 
