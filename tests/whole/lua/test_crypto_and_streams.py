@@ -61,7 +61,7 @@ class _Stream(BaseHTTPRequestHandler):
         self.wfile.write(b"data: " + body + b"\n\n" + sent)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's own
-        """Say nothing."""
+        """Log no request."""
 
 
 @pytest.fixture(scope="module")
