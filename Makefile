@@ -1,5 +1,5 @@
 # The commands every newcomer and CI use. Each one sets up what it needs first.
-.PHONY: help setup setup-tests demo docs test test-root check lint conformance reachability mutate bench soak fuzz lock audit clean
+.PHONY: help setup setup-tests demo docs guest-packages test test-root check lint conformance reachability mutate bench soak fuzz lock audit clean
 
 help:
 	@echo "make demo         set up, then play the main job end to end (FAST=1: no set-up when there is one)"
@@ -13,6 +13,7 @@ help:
 	@echo "                  notice (ONLY=\"PH-WIRE SC-TOK-06\": these areas and rows; RESUME=1: what"
 	@echo "                  was noticed and is unchanged is not tried again)"
 	@echo "make docs         write the made parts of docs/reference anew, from the code"
+	@echo "make guest-packages  the SDKs and ash-sb as packages of their own, in build/guest (OUT=dist)"
 	@echo "make bench        all benchmarks, each against its peer or floor (ONLY=\"audit framing\";"
 	@echo "                  DOCS=1 rewrites the performance page, QUICK=1 only shows that all works)"
 	@echo "make soak         use a daemon hard and kill it again and again (SOAK_S=600 seconds)"
@@ -41,6 +42,9 @@ demo:
 
 docs: setup
 	@.venv/bin/python scripts/docs.py
+
+guest-packages: setup-tests
+	@.venv/bin/python scripts/guest_packages.py $(OUT)
 
 test: setup-tests
 	@scripts/test

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import error_reference
 import log_events
+import sdk_reference
 
 import kaged.lua.reference
 from kaged import __version__
@@ -33,6 +34,7 @@ def main() -> int:
         tools_reference.rewrite(pages / "tools.md")
         error_reference.rewrite(pages / "error-codes.md", DOCS.parent / "src" / "kaged")
         (pages / "audit-events.md").write_text(render_reference(), encoding="utf-8")
+        sdk_reference.rewrite(pages / "plugin-sdk.md")
         log_events.rewrite(pages / "log-events.md", DOCS.parent / "src" / "kaged")
         start = DOCS / "README.md"
         text = start.read_text(encoding="utf-8")

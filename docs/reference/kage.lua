@@ -31,6 +31,27 @@
 ---@field content_type? string
 ---@field truncated boolean
 
+---@class kage.Frame
+---@field event string  `message` unless the server says otherwise
+---@field data string  lines are joined with line ends
+
+---@class kage.Usage
+---@field model string  the alias
+---@field input_tokens integer
+---@field output_tokens integer
+---@field context_window integer
+
+---@class kage.SendOptions
+---@field trigger_turn? boolean  false: wait for the next run; true unless said otherwise
+---@field deliver_as? 'user'
+
+---@class kage.Tool
+---@field name string
+---@field description string
+---@field schema table  JSON Schema of the input, an object
+---@field risk? 'read'|'write'|'exec'|'network'  'read' unless said otherwise; `network` marks results as untrusted
+---@field execute fun(input: table): string|{ text: string, is_error?: boolean, structured?: table }
+
 ---@class kage.Command
 ---@field name string
 ---@field description string
@@ -39,6 +60,7 @@
 ---@field args? table[]
 
 kage = {}
+kage.crypto = {}
 kage.fs = {}
 kage.http = {}
 kage.json = {}
@@ -74,6 +96,10 @@ function kage.register_command(spec) end
 ---Adds a command that may have the name of a built-in one.
 ---@param spec kage.Command
 function kage.override_command(spec) end
+
+---Adds a tool for agents, named after the script: `<script>.<name>`. An agent has it when its `tools:` map says so.
+---@param spec kage.Tool
+function kage.register_tool(spec) end
 
 ---Binds a key, where a front end has keys.
 ---@param spec string|table
@@ -203,6 +229,13 @@ function kage.http.post(url, options) end
 ---@return kage.Answer
 function kage.http.delete(url, options) end
 
+---Makes a request and calls `fn` for each server-sent event of the answer; gives `{ status, content_type }`. Needs the power `net`.
+---@param url string
+---@param options table
+---@param fn fun(frame: kage.Frame)
+---@return table
+function kage.http.post_stream(url, options, fn) end
+
 ---Runs a program without a shell, in a cage of its own on the workdir. Needs the power `exec`.
 ---@param spec kage.Program
 ---@return kage.Outcome
@@ -212,6 +245,70 @@ function kage.exec(spec) end
 ---@param name string
 ---@return string|nil
 function kage.env(name) end
+
+---Gives random bytes, up to 1,048,576. Needs the power `crypto`.
+---@param count integer
+---@return string
+function kage.crypto.random_bytes(count) end
+
+---Gives the digest as 32 bytes. Needs the power `crypto`.
+---@param data string
+---@return string
+function kage.crypto.sha256(data) end
+
+---Gives the digest as 64 bytes. Needs the power `crypto`.
+---@param data string
+---@return string
+function kage.crypto.sha512(data) end
+
+---Gives the code as 32 bytes. Needs the power `crypto`.
+---@param key string
+---@param data string
+---@return string
+function kage.crypto.hmac_sha256(key, data) end
+
+---Derives a key of up to 8,160 bytes. Needs the power `crypto`.
+---@param ikm string
+---@param salt string
+---@param info string
+---@param length integer
+---@return string
+function kage.crypto.hkdf_sha256(ikm, salt, info, length) end
+
+---Decrypts, or raises when the tag is wrong. Needs the power `crypto`.
+---@param key string
+---@param iv string
+---@param aad string
+---@param ciphertext string
+---@param tag string
+---@return string
+function kage.crypto.aes256gcm_decrypt(key, iv, aad, ciphertext, tag) end
+
+---Signs with a private key in PKCS#8 DER; gives 64 bytes. Needs the power `crypto`.
+---@param key string
+---@param message string
+---@return string
+function kage.crypto.ed25519_sign(key, message) end
+
+---Writes bytes as base64. Needs the power `crypto`.
+---@param data string
+---@return string
+function kage.crypto.to_base64(data) end
+
+---Reads base64. Needs the power `crypto`.
+---@param text string
+---@return string
+function kage.crypto.from_base64(text) end
+
+---Writes bytes as hexadecimal digits. Needs the power `crypto`.
+---@param data string
+---@return string
+function kage.crypto.to_hex(data) end
+
+---Reads hexadecimal digits. Needs the power `crypto`.
+---@param text string
+---@return string
+function kage.crypto.from_hex(text) end
 
 ---Gives what was kept, private to this script and project.
 ---@param key string
@@ -249,9 +346,34 @@ function kage.config() end
 ---@return table
 function kage.plugin_config() end
 
----Always nil here.
----@return table|nil
+---Gives what the session's last turn took; nil before there is one.
+---@return kage.Usage|nil
 function kage.context_usage() end
+
+---Asks for a compaction of the session between two turns; the prompt is added to the instruction of a summary.
+---@param prompt? string
+function kage.compact(prompt) end
+
+---Queues a message for the session between two turns; where no run is under way it starts one, which acts for nobody. Needs the power `session_write`.
+---@param text string
+---@param options? kage.SendOptions
+function kage.send_message(text, options) end
+
+---Calls a function once, as soon as the running one has returned.
+---@param fn function
+function kage.schedule(fn) end
+
+---Calls a function once, later; gives the function that stops it.
+---@param fn function
+---@param ms integer
+---@return fun()
+function kage.defer(fn, ms) end
+
+---Calls a function every so many milliseconds, 50 at least, until it raises or is stopped.
+---@param fn function
+---@param ms integer
+---@return fun()
+function kage.timer(fn, ms) end
 
 ---Gives wall time in milliseconds.
 ---@return integer

@@ -98,6 +98,7 @@ class LuaLab:
             service=host_sessions.service,
             transcript=host_sessions.transcript,
             navigation=host_sessions.navigation,
+            driver=lambda: None,
             audit=self.events.append,
         )
         stores: dict[str, ScriptStore] = {}
@@ -136,7 +137,9 @@ class LuaLab:
                 describe=describe,
             )
         )
-        self.runtime = ScriptRuntime(calls, self.sessions, dialogs, publish=publish)
+        self.runtime = ScriptRuntime(
+            calls, self.sessions, dialogs, publish=publish, offer=lambda _tools: ()
+        )
 
     async def _recorded(self, event: AuditEvent) -> None:
         self.inbox_events.append(event)

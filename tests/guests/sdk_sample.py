@@ -67,9 +67,9 @@ async def store(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     except RpcError as error:
         denied = error.number
     return {
-        "touched": touched,
+        "touched": touched.rows_affected,
         "rows": found.rows,
-        "tables": await plugin.storage.schema(),
+        "tables": (await plugin.storage.schema()).tables,
         "denied": denied,
     }
 

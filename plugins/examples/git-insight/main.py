@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, "/opt/kaged/sdk/python")
 
 from kaged.sdk import CallContext, InvalidParams, NotApplicable, Plugin, PluginError
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, "/opt/kaged/sdk/python")
 
 from memory import MarkdownStore, Memory
 

@@ -12,6 +12,7 @@ from kaged.sessions.driver import RenewActor, RunEnded, SessionDriver
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.loop import LoopParts
 from kaged.sessions.policies import Policies
+from kaged.sessions.queued_requests import QueuedRequests
 from kaged.sessions.resume import Resumption
 from kaged.sessions.session_cache import SessionCache, TakeSnapshot
 from kaged.sessions.subagents import Delegations
@@ -107,6 +108,7 @@ def build_driver(
         clock=clock,
         ids=ids,
         between_turns=between_turns,
+        queued=QueuedRequests(),
     )
     run_factory = AgentRunFactory(models, transcript, policies, routing)
     children = Delegations(run_factory, parts, runs)

@@ -15,6 +15,7 @@ from kaged.lua.script_service import ScriptService
 from kaged.projects.readiness import Guard, Ready
 from kaged.sessions.session_services import SessionServices
 from kaged.sessions.transforms import Transforms
+from kaged.tools.registry import ToolRegistry
 from kaged.workspace import Workspace
 
 
@@ -24,6 +25,7 @@ def build_scripts(
     workspace_of: Callable[[str], Workspace],
     sessions: SessionServices,
     transforms: Transforms | None,
+    registry: ToolRegistry,
     *,
     spawner: Spawner,
     audit: AuditLog,
@@ -41,6 +43,7 @@ def build_scripts(
         environ,
         workspace_of,
         sessions,
+        registry,
         spawner=spawner,
         audit=audit,
         hub=hub,

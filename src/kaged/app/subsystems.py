@@ -272,6 +272,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         agent_tools.workspace_of,
         sessions,
         loop.transforms,
+        registry,
         spawner=spawner,
         audit=audit,
         hub=hub,
@@ -295,7 +296,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             delegate=loop.delegate,
             fixed=loop.driver.fixed_tools,
             outside=lambda owner, project_id, agent, tree: (
-                skills.admits(owner, project_id) and mcp.admits(owner, project_id, agent, tree)
+                skills.admits(owner, project_id)
+                and scripts.tools.admits(owner, project_id)
+                and mcp.admits(owner, project_id, agent, tree)
             ),
             run_ended=language_services.run_ended,
         )

@@ -143,6 +143,7 @@ _LUA: _Rows = {
     "lua_call_refused": (409, "A script used a function of `kage` wrongly, or the call failed."),
     "lua_command_not_found": (404, "No loaded script has registered that command."),
     "lua_dialog_not_found": (404, "The dialog is answered already, was dismissed, or never was."),
+    "lua_tool_failed": (502, "A tool of a script failed, or its script cannot be asked."),
     "lua_script_down": (409, "The script's worker is not running, or ended before it answered."),
 }
 # PH-AMB-50: a plugin that is down or too slow is a 502, an unknown method a 404, bad

@@ -36,7 +36,12 @@ def check_directory(path: Path, *, handshake: bool) -> LintReport:
 
     async def work(spawner: Spawner, settings: Settings) -> LintReport:
         runtimes = settings.daemon.value.sandbox.runtimes
-        return await check_plugin(path, spawner if handshake else None, runtimes=runtimes)
+        return await check_plugin(
+            path,
+            spawner if handshake else None,
+            runtimes=runtimes,
+            search_path=spawner.facts.search_path,
+        )
 
     return _with_spawner(work)
 

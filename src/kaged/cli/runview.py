@@ -101,6 +101,8 @@ class RunView:
     def _on_lua_notice(self, data: dict[str, Any]) -> None:
         self.note(f"[{data.get('script')}] {one_line(data.get('message'))}")
 
+    _on_lua_load_notice = _on_lua_notice
+
     def _on_turn_started(self, data: dict[str, Any]) -> None:
         if data.get("agent") == self._agent:
             self.text = ""

@@ -27,12 +27,14 @@ from kaged.kernel.lua_powers import (
 )
 from kaged.lua.dialogs import Dialogs
 from kaged.lua.errors import PlaceRefused, ScriptCallRefused
+from kaged.lua.event_streams import EventStreams
 from kaged.lua.files import read_file, write_file
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import MAX_NOTICE_CHARS
 from kaged.lua.moves import ScriptSessions, custom_draft, label_draft
 from kaged.lua.programs import ExecSpec, ScriptPrograms
 from kaged.lua.script import WorkerConnection
+from kaged.lua.secret_keys import use_key
 from kaged.lua.values import shown
 from kaged.lua.web import ScriptWeb
 from kaged.wire.errors import RpcError
@@ -48,9 +50,10 @@ SHIPPED: Final[LuaPowers] = frozenset(
         LuaPower.ENV,
         LuaPower.NET,
         LuaPower.FS_WRITE,
+        LuaPower.CRYPTO,
     }
 )
-"""What can be answered with true. `provider` and `crypto` have no functions here."""
+"""What can be answered with true. `provider` has no functions here."""
 
 EXECS_AT_ONCE: Final = 4
 MAX_SLEEP_MS: Final = 500
@@ -88,6 +91,7 @@ class HostCalls:
     def __init__(self, parts: CallParts) -> None:
         self._parts = parts
         self._execs = asyncio.Semaphore(EXECS_AT_ONCE)
+        self._streams = EventStreams(parts.web)
         sessions, store_of = parts.sessions, parts.store_of
         moves = LuaPower.SESSION_WRITE
         # A call that only takes note of something answers nothing, and at once.
@@ -105,6 +109,10 @@ class HostCalls:
             "kage.fs.read": (None, self._read),
             "kage.fs.write": (None, self._write),
             "kage.http": (None, self._http),
+            "kage.http.post_stream": (LuaPower.NET, self._post_stream),
+            "kage.http.next": (LuaPower.NET, lambda w, p: self._streams.next(w, p.get("id"))),
+            "kage.http.close": (LuaPower.NET, lambda w, p: self._streams.close(w, p.get("id"))),
+            "kage.crypto": (LuaPower.CRYPTO, self._crypto),
             "kage.ui.select": (None, self._select),
             "kage.ui.confirm": (None, self._confirm),
             "kage.ui.input": (None, lambda w, p: self._words(w, "input", p)),
@@ -113,7 +121,9 @@ class HostCalls:
             "kage.store.change": (None, self._store_change),
             "kage.sleep_ms": (None, self._sleep),
             "kage.config": (None, self._config),
-            "kage.context_usage": (None, lambda _worker, _params: None),
+            "kage.context_usage": (None, lambda worker, _params: sessions.usage(worker)),
+            "kage.compact": (None, lambda w, p: sessions.ask_compact(w, p.get("prompt"))),
+            "kage.send_message": (moves, self._send_message),
         }
 
     async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
@@ -209,6 +219,11 @@ class HostCalls:
         draft = label_draft(params.get("anchor"), params.get("label"))
         self._parts.sessions.append(worker, draft)
 
+    def _send_message(self, worker: WorkerConnection, params: JsonObject) -> None:
+        text = _text("kage.send_message", params, "text")
+        trigger = params.get("trigger_turn") is not False
+        self._parts.sessions.ask_say(worker, shown(text), trigger=trigger)
+
     # -- files, programs, network --------------------------------------------------------------
 
     async def _read(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
@@ -261,6 +276,18 @@ class HostCalls:
         url = _text(f"kage.http.{method}", params, "url")
         given = options if isinstance(options, dict) else {}
         return await self._parts.web.request(str(method), url, given)
+
+    async def _post_stream(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        options = params.get("options")
+        url = _text("kage.http.post_stream", params, "url")
+        return await self._streams.open(worker, url, options if isinstance(options, dict) else {})
+
+    async def _crypto(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        return await asyncio.to_thread(use_key, params)
+
+    async def returned(self, worker: WorkerConnection) -> None:
+        """Let go of what a script has left open, now that it has returned."""
+        await self._streams.drop(worker)
 
     # -- people --------------------------------------------------------------------------------
 

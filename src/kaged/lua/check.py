@@ -13,6 +13,7 @@ from kaged.lua.calls import SHIPPED
 from kaged.lua.errors import ScriptCallRefused
 from kaged.lua.folder import ScriptFile
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
+from kaged.lua.tools import read_tools
 from kaged.lua.values import shown, shown_value
 
 HARMLESS: Final[Mapping[str, JsonValue]] = {
@@ -56,6 +57,9 @@ class _Watcher:
     async def returned(self, worker: WorkerConnection) -> None:
         """Pass nothing on."""
 
+    def registered(self, script: Script) -> None:
+        """It is looked up at the end."""
+
     def ended(self, script: Script, reason: str) -> None:
         """Nothing waits for it: what it did until then is the answer."""
 
@@ -76,6 +80,7 @@ async def check_script(
         "capabilities": dict(watcher.asked.items()),
         "events": [*sorted(registered.events)],
         "commands": [shown_value(one) for one in registered.commands],
+        "tools": [one.name for one in read_tools(file.stem, registered.tools)[0]],
         "notices": [*watcher.notices],
         "used_at_load": [*watcher.used],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kaged.base import KagedError
+from kaged.tools import ToolError
 
 
 class ScriptDown(KagedError):
@@ -15,6 +16,12 @@ class ScriptCallRefused(KagedError):
     """A script used a function of `kage` wrongly, or the call failed; the words are for it."""
 
     code = "lua_call_refused"
+
+
+class ScriptToolFailed(ToolError):
+    """A tool of a script failed, or its script cannot be asked."""
+
+    code = "lua_tool_failed"
 
 
 class PlaceRefused(ScriptCallRefused):

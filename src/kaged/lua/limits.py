@@ -15,6 +15,11 @@ MAX_READ_BYTES: Final = 2 * _MIB
 MAX_WRITE_BYTES: Final = 2 * _MIB
 MAX_NOTICE_CHARS: Final = 2000
 MAX_QUEUED_EVENTS: Final = 1000
+MAX_TOOLS: Final = 32
+MAX_TOOL_TEXT_CHARS: Final = 500_000
+MAX_TIMERS: Final = 16
+MAX_TIMER_MS: Final = 24 * 3600 * 1000
+MAX_MESSAGE_CHARS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)

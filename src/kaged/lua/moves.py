@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Final
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
 from kaged.lua.errors import ScriptCallRefused
+from kaged.lua.limits import MAX_MESSAGE_CHARS
 from kaged.sessions.entry import EntryDraft, EntryKind
+from kaged.sessions.queued_requests import QueuedMessage
 from kaged.sessions.session_service import locator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kaged.lua.script import WorkerConnection
+    from kaged.sessions.driver import SessionDriver
     from kaged.sessions.move import SwitchOutcome
     from kaged.sessions.navigation import Navigation
     from kaged.sessions.session_service import SessionService
@@ -27,6 +30,8 @@ SCRIPT_PREFIX: Final = "lua:"
 MAX_LISTED: Final = 500
 MAX_APPENDS: Final = 64
 MAX_TARGET_CHARS: Final = 500
+MAX_SAID: Final = 8
+MAX_PROMPT_CHARS: Final = 4000
 
 
 class ScriptSessions:
@@ -39,12 +44,14 @@ class ScriptSessions:
         service: SessionService,
         transcript: Transcript,
         navigation: Navigation,
+        driver: Callable[[], SessionDriver | None],
         audit: Callable[[AuditEvent], None],
     ) -> None:
         self._project_id = project_id
         self._service = service
         self._transcript = transcript
         self._navigation = navigation
+        self._driver = driver
         self._audit = audit
 
     async def current(self) -> str | None:
@@ -120,12 +127,45 @@ class ScriptSessions:
         worker.appends.append(draft)
         worker.asked_in = worker.focus
 
+    def ask_say(self, worker: WorkerConnection, text: str, *, trigger: bool) -> None:
+        """Note a message that a script wants to be delivered between two turns."""
+        if len(worker.says) >= MAX_SAID:
+            raise ScriptCallRefused(f"kage.send_message: no more than {MAX_SAID} at a time")
+        if len(text) > MAX_MESSAGE_CHARS:
+            raise ScriptCallRefused(
+                f"kage.send_message: text must have at most {MAX_MESSAGE_CHARS} characters"
+            )
+        asker = f"{SCRIPT_PREFIX}{worker.stem}"
+        worker.says.append(QueuedMessage(text, asker, trigger=trigger))
+        worker.asked_in = worker.focus
+        self._record(worker, move="send_message")
+
+    def ask_compact(self, worker: WorkerConnection, prompt: object) -> None:
+        """Note that a script wants the session to be compacted."""
+        if prompt is not None and (not isinstance(prompt, str) or len(prompt) > MAX_PROMPT_CHARS):
+            raise ScriptCallRefused(
+                f"kage.compact: prompt must be a string of at most {MAX_PROMPT_CHARS} characters"
+            )
+        worker.compacts, worker.asked_in = (prompt,), worker.focus
+        self._record(worker, move="compact")
+
+    async def usage(self, worker: WorkerConnection) -> JsonValue:
+        """Return what the last turn of the live session took; None before there is one."""
+        current, driver = await self.live(worker), self._driver()
+        return None if current is None or driver is None else await driver.usage_of(current)
+
     async def pass_on(self, worker: WorkerConnection) -> SwitchOutcome | None:
-        """Do what a script that has returned asked for, or hand it to the end of the turn."""
+        """Do what a script that has returned asked for, or hand it to the end of the turn.
+
+        Raises:
+            KagedError: a message cannot be delivered, or the session cannot be compacted.
+        """
         move, branch, appends = worker.move, worker.branch, worker.appends
+        says, compacts = worker.says, worker.compacts
         if not worker.asks:
             return None
         worker.move, worker.branch, worker.appends = None, None, []
+        worker.says, worker.compacts = [], None
         current = worker.asked_in or await self.live()
         worker.asked_in = None
         if current is None:
@@ -141,7 +181,16 @@ class ScriptSessions:
             self._navigation.request_switch(current, move[1] or "", asked_by=asker)
         elif move is not None:
             self._navigation.request_fork_to(current, move[1], asked_by=asker)
-        return await self._navigation.apply(current)
+        outcome = await self._navigation.apply(current)
+        driver = self._driver()
+        if driver is not None and (says or compacts is not None):
+            queued = driver.queued
+            if compacts is not None:
+                queued.ask_compaction(current, compacts[0])
+            for one in says:
+                queued.say(current, one)
+            await driver.take_up(current)
+        return outcome
 
     def drop(self, stem: str) -> None:
         """Forget what a script asked for: it ended, or is loaded anew."""

@@ -1,13 +1,13 @@
 -- The inside of a script's worker: JSON, the sandbox, and the `kage` table.
 --
--- Runs once, before any line of a script. What it gets from Python (`...`) are five functions that
+-- Runs once, before any line of a script. What it gets from Python (`...`) are six functions that
 -- take and give strings and numbers only and never raise; they stay upvalues of this chunk, which a
 -- script cannot reach: it has no `debug`, and no Python object ever lies in a table of its own.
 --
 -- What a script can do to the outside is decided by the host, not here. This is the fence, the
 -- cage around the process is the wall.
 
-local send, receive, now_ms, encode64, decode64 = ...
+local send, receive, now_ms, encode64, decode64, digest = ...
 
 local type, next, rawget, rawset, rawequal, rawlen = type, next, rawget, rawset, rawequal, rawlen
 local setmetatable, getmetatable, pcall, error, select = setmetatable, getmetatable, pcall, error, select
@@ -379,9 +379,11 @@ end
 local stem, settings = "?", {}
 local handlers, commands, order, keys, renderers, providers, hooks_in, widgets
 local header, footer, dirty, warned
+local tools, timers, last_timer, in_timer = {}, {}, 0, false
 
 local function forget()
   handlers, commands, order = {}, {}, {}
+  tools, timers = {}, {}
   keys, renderers, providers, hooks_in, widgets = {}, {}, {}, {}, {}
   header, footer, dirty, warned = nil, nil, true, {}
 end
@@ -404,6 +406,12 @@ local function registrations()
     }
   end
   for i, one in next, keys do found.keys[i] = { key = one.key, description = one.description } end
+  found.tools = listed({})
+  for i, one in next, tools do
+    found.tools[i] = {
+      name = one.name, description = one.description, inputSchema = one.schema, risk = one.risk,
+    }
+  end
   for kind in next, renderers do found.renderers[#found.renderers + 1] = kind end
   found.header, found.footer = header ~= nil, footer ~= nil
   return found
@@ -437,7 +445,7 @@ local function text_list(name, field, value)
 end
 
 local kage = {
-  ui = {}, session = {}, fs = {}, http = {}, json = {}, store = {},
+  ui = {}, session = {}, fs = {}, http = {}, json = {}, store = {}, crypto = {},
 }
 local LEVELS = { info = "info", warning = "warning", warn = "warning", error = "error" }
 
@@ -564,9 +572,68 @@ end
 function kage.register_command(spec) register_command("kage.register_command", spec, false) end
 function kage.override_command(spec) register_command("kage.override_command", spec, true) end
 
+-- Tools of agents: the host names them after the script, and agents have those they are given.
+
+local RISKS = { read = true, write = true, exec = true, network = true }
+
+function kage.register_tool(spec)
+  local who = "kage.register_tool"
+  if type(spec) ~= "table" then misuse(who, "takes a table") end
+  local name = need_text(who, "name", spec.name)
+  if type(spec.description) ~= "string" then misuse(who, "description must be a string") end
+  if type(spec.schema) ~= "table" then misuse(who, "schema must be a table") end
+  if type(spec.execute) ~= "function" then misuse(who, "execute must be a function") end
+  local risk = spec.risk == nil and "read" or spec.risk
+  if not RISKS[risk] then misuse(who, "unknown risk " .. tostring(risk)) end
+  -- Kept as it is now: what the script does to its table afterwards changes no tool.
+  local one = {
+    name = name, description = spec.description, schema = decode(encode(spec.schema)), risk = risk,
+    execute = spec.execute,
+  }
+  dirty = true
+  for i, other in next, tools do
+    if other.name == name then
+      tools[i] = one
+      return
+    end
+  end
+  if #tools >= settings.max_tools then misuse(who, format("a script has at most %d tools", settings.max_tools)) end
+  tools[#tools + 1] = one
+end
+
+-- Later calls. The host keeps the time and asks for each call as for an event.
+
+local function later(who, fn, ms, every)
+  if type(fn) ~= "function" then misuse(who, "takes a function") end
+  if math_type(ms) == "float" and ms == ms // 1 then ms = ms // 1 | 0 end
+  if math_type(ms) ~= "integer" or ms < (every and 50 or 0) or ms > settings.max_timer_ms then
+    misuse(who, format("takes %d to %d milliseconds", every and 50 or 0, settings.max_timer_ms))
+  end
+  local count = 0
+  for _ in next, timers do count = count + 1 end
+  if count >= settings.max_timers then
+    misuse(who, format("a script has at most %d calls waiting", settings.max_timers))
+  end
+  last_timer = last_timer + 1
+  local id = last_timer
+  timers[id] = { run = fn, every = every }
+  say("kage.timer", { id = id, ms = ms, every = every })
+  return function()
+    if timers[id] ~= nil then
+      timers[id] = nil
+      say("kage.timer.stop", { id = id })
+    end
+  end
+end
+
+function kage.schedule(fn) later("kage.schedule", fn, 0, false) end
+function kage.defer(fn, ms) return later("kage.defer", fn, ms, false) end
+function kage.timer(fn, ms) return later("kage.timer", fn, ms, true) end
+
 -- Dialogs: the worker waits, the host shows them. Only this script stands still meanwhile.
 
 local function title_of(who, title)
+  if in_timer then misuse(who, "no dialogs from a timer") end
   if type(title) ~= "string" then misuse(who, "title must be a string") end
   return title
 end
@@ -706,7 +773,20 @@ function kage.session.set_label(anchor, label)
   call(who, { anchor = anchor, label = label })
 end
 
+function kage.compact(prompt)
+  if prompt ~= nil and type(prompt) ~= "string" then misuse("kage.compact", "prompt must be a string") end
+  call("kage.compact", { prompt = prompt })
+end
+
 attach.session_write = function()
+  kage.send_message = function(text, options)
+    local who = "kage.send_message"
+    need_text(who, "text", text)
+    if options ~= nil and type(options) ~= "table" then misuse(who, "options must be a table") end
+    local as = options and options.deliver_as
+    if as ~= nil and as ~= "user" then misuse(who, 'deliver_as must be "user"') end
+    call(who, { text = text, trigger_turn = not (options and options.trigger_turn == false) })
+  end
   kage.session.entries = function() return call("kage.session.entries", {}) end
   kage.session.switch = function(target)
     local who = "kage.session.switch"
@@ -741,10 +821,77 @@ local function http(method)
       given.options[field] = options and options[field]
     end
     if options and options.json ~= nil then given.options.body = encode(options.json) given.options.json = true end
-    return call("kage.http", given)
+    return call(method == "post_stream" and who or "kage.http", given)
   end
 end
 kage.http.get, kage.http.post, kage.http.delete = http("get"), http("post"), http("delete")
+
+attach.net = function()
+  local open = http("post_stream")
+  kage.http.post_stream = function(url, options, fn)
+    local who = "kage.http.post_stream"
+    if type(fn) ~= "function" then misuse(who, "takes a function") end
+    local stream = open(url, options)
+    local ok, problem = pcall(function()
+      while true do
+        local page = call("kage.http.next", { id = stream.id })
+        for _, frame in next, page.frames do fn(frame) end
+        if page.done then return end
+      end
+    end)
+    if not ok then
+      pcall(call, "kage.http.close", { id = stream.id })
+      error(problem, 0)
+    end
+    return { status = stream.status, content_type = stream.content_type }
+  end
+end
+
+-- Pure functions over bytes. Digests are worked out in this process; keys are used by the host.
+
+attach.crypto = function()
+  local crypto = {}
+  local function bytes(who, field, value)
+    if type(value) ~= "string" then misuse("kage.crypto." .. who, field .. " must be a string") end
+    return value
+  end
+  local function of(who, ...)
+    local found = digest(who, ...)
+    if found == nil then misuse("kage.crypto." .. who, "invalid input") end
+    return found
+  end
+  local function count_of(who, count, highest)
+    if math_type(count) ~= "integer" or count < 1 or count > highest then
+      misuse("kage.crypto." .. who, format("takes 1 to %d bytes", highest))
+    end
+    return count
+  end
+  for _, name in next, { "sha256", "sha512", "to_base64", "from_base64", "to_hex", "from_hex" } do
+    crypto[name] = function(data) return of(name, bytes(name, "data", data), "", "", 0) end
+  end
+  function crypto.random_bytes(count)
+    return of("random_bytes", "", "", "", count_of("random_bytes", count, 1048576))
+  end
+  function crypto.hmac_sha256(key, data)
+    return of("hmac_sha256", bytes("hmac_sha256", "key", key), bytes("hmac_sha256", "data", data), "", 0)
+  end
+  function crypto.hkdf_sha256(ikm, salt, info, length)
+    local who = "hkdf_sha256"
+    return of(who, bytes(who, "ikm", ikm), bytes(who, "salt", salt), bytes(who, "info", info), count_of(who, length, 8160))
+  end
+  function crypto.aes256gcm_decrypt(key, iv, aad, ciphertext, tag)
+    local who = "aes256gcm_decrypt"
+    return call("kage.crypto", {
+      name = who, key = bytes(who, "key", key), iv = bytes(who, "iv", iv), aad = bytes(who, "aad", aad),
+      data = bytes(who, "ciphertext", ciphertext), tag = bytes(who, "tag", tag),
+    })
+  end
+  function crypto.ed25519_sign(key, message)
+    local who = "ed25519_sign"
+    return call("kage.crypto", { name = who, key = bytes(who, "key", key), data = bytes(who, "message", message) })
+  end
+  for name, fn in next, crypto do kage.crypto[name] = fn end
+end
 
 attach.exec = function()
   kage.exec = function(spec)
@@ -1109,6 +1256,27 @@ function entry.command(params)
   local parsed, problem = parse_args(command, params.raw)
   if parsed == nil then return { text = problem, is_error = true } end
   return run_handler("plugin command " .. command.name, command.handler, params.raw, nil, parsed)
+end
+
+function entry.tool(params)
+  begin_entry()
+  for _, one in next, tools do
+    if one.name == params.name then return run_handler(one.name, one.execute, params.input) end
+  end
+  return { text = "no tool " .. tostring(params.name), is_error = true }
+end
+
+function entry.timer(params)
+  begin_entry()
+  local one = timers[params.id]
+  if one == nil then return { gone = true } end
+  if not one.every then timers[params.id] = nil end
+  in_timer = true
+  local ok, words = run(one.run)
+  in_timer = false
+  if ok then return {} end
+  timers[params.id] = nil
+  return { error = words }
 end
 
 function entry.key(params)

@@ -126,10 +126,11 @@ def _power(power: LuaPower) -> str:
     if power not in SHIPPED:
         return "known, never granted: this host has no functions for it"
     own = ", ".join(f"`kage.{one.name}`" for one in SURFACE if one.power is power)
+    if power is LuaPower.NET:
+        own += "; the rest of `kage.http` every script has"
     others = {
         LuaPower.CONTEXT: "events that carry text, when `[lua] strict_context` is set;"
         " `system_prompt` in `kage.config()`",
-        LuaPower.NET: "`kage.http`, which every script has",
         LuaPower.FS_WRITE: "`kage.fs.write`, which every script has",
     }
     return own or others[power]

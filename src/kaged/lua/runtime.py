@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, TypeAlias, TypeVar
 
@@ -26,6 +26,8 @@ from kaged.lua.folder import FoundScripts, ScriptFile
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
 from kaged.lua.moves import ScriptSessions, outcome_words
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
+from kaged.lua.timers import ScriptTimers
+from kaged.lua.tools import read_tools
 from kaged.lua.values import like, shown, shown_object, shown_value
 
 DRAIN_S: Final = 30.0
@@ -91,6 +93,7 @@ class ScriptRuntime:
         dialogs: Dialogs,
         *,
         publish: Callable[[str, JsonObject], None],
+        offer: Callable[[Mapping[str, Sequence[JsonValue]]], Sequence[tuple[str, str]]],
     ) -> None:
         self.dialogs = dialogs
         self.scripts: list[Script] = []
@@ -98,11 +101,14 @@ class ScriptRuntime:
         self._calls = calls
         self._sessions = sessions
         self._publish = publish
+        self._offer = offer
         self._fresh: list[Script] = []
         self._boxes: dict[Script, _Mailbox] = {}
         self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
         self._noticed = 0
+        self._at_load: list[JsonObject] = []
         self._tasks = Tasks("lua")
+        self._timers = ScriptTimers(self._later_call, self._tasks)
         self._loading = asyncio.Lock()
 
     # -- loading -------------------------------------------------------------------------------
@@ -122,7 +128,7 @@ class ScriptRuntime:
         these scripts are among them.
         """
         async with self._loading:
-            self._fresh = []
+            self._fresh, self._at_load = [], []
             for path, why in found.failed:
                 self.notice("lua", "error", f"plugin '{path}': {why}")
             try:
@@ -159,8 +165,12 @@ class ScriptRuntime:
         scripts, self.scripts = self.scripts, fresh
         self._boxes = {script: _Mailbox() for script in fresh}
         self.dialogs.dismiss_all()
+        self._offer_tools()
         for script in scripts:
             self._sessions.drop(script.stem)
+        self._timers.keep_only([script.worker for script in fresh])
+        for script in fresh:
+            self._timers.in_force(script)
         await asyncio.gather(*(script.stop() for script in scripts))
 
     def describe(self) -> JsonObject:
@@ -184,13 +194,30 @@ class ScriptRuntime:
 
     def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""
-        self._calls.told(worker, method, params)
+        if method == "kage.timer":
+            in_force = next((one for one in self.scripts if one.worker is worker), None)
+            self._timers.ask(worker, in_force, params)
+        elif method == "kage.timer.stop":
+            self._timers.stop(worker, params)
+        else:
+            self._calls.told(worker, method, params)
+
+    def registered(self, script: Script) -> None:
+        """Offer the tools of a script that is in force as it has them now."""
+        if script in self.scripts:
+            self._timers.in_force(script)
+            self._offer_tools()
 
     async def returned(self, worker: WorkerConnection) -> None:
         """Pass on what a script that has returned asked of its session, once it is in force."""
+        await self._calls.returned(worker)
         if any(script.worker is worker for script in self._fresh):
             return
-        outcome = await self._sessions.pass_on(worker)
+        try:
+            outcome = await self._sessions.pass_on(worker)
+        except KagedError as error:
+            self.notice(worker.stem, "error", error.message)
+            return
         if outcome is not None:
             words = outcome_words(outcome)
             if words is not None:
@@ -199,15 +226,24 @@ class ScriptRuntime:
     def ended(self, script: Script, reason: str) -> None:
         """Show people that a script's worker ended, and drop what it had asked for."""
         self._sessions.drop(script.stem)
+        self._timers.keep_only([one.worker for one in (*self.scripts, *self._fresh)])
         _log.warning("lua.script_down", script=script.stem, reason=reason)
         self.notice(script.stem, "error", f"the script {script.stem} ended: {reason}")
 
     def notice(self, script: str, level: str, message: str) -> None:
         """Show people a line of a script."""
         data: JsonObject = {"script": script, "level": level, "message": message}
+        if self._fresh and len(self._at_load) < MAX_NOTICES:
+            self._at_load.append(data)
         self._noticed += 1
         self._notices.append((self._noticed, data))
         self._publish("lua.notice", data)
+
+    def show_load_notices(self) -> None:
+        """Show once more, to people who talk with agents, what was said while nobody listened."""
+        told, self._at_load = self._at_load, []
+        for data in told:
+            self._publish("lua.load_notice", data)
 
     def notices_after(self, number: int) -> tuple[JsonObject, ...]:
         """Return the notices with higher numbers."""
@@ -267,6 +303,41 @@ class ScriptRuntime:
             code="lua_command_not_found",
             fix="`kaged lua list` shows the scripts and their commands.",
         )
+
+    # -- tools and later calls -----------------------------------------------------------------
+
+    async def call_tool(
+        self, stem: str, name: str, arguments: JsonObject, session_id: str
+    ) -> JsonObject:
+        """Run a tool of a script about a session. Raises ScriptDown.
+
+        A caller that gives up leaves the script to its end: it is asked one thing at a time.
+        """
+        script = next((one for one in self.scripts if one.stem == stem), None)
+        if script is None:
+            raise ScriptDown(f"There is no script {stem}.")
+        body: JsonObject = {"name": name, "input": arguments}
+        asked = self._tasks.start(script.ask("tool", body, focus=session_id), f"{stem}.{name}")
+        return await asyncio.shield(asked)
+
+    def _offer_tools(self) -> None:
+        tools = {one.stem: one.registered.tools for one in self.scripts if one.registered.tools}
+        for stem, why in self._offer(tools):
+            self.notice(stem, "error", f"kage.register_tool: {why}")
+
+    async def _later_call(self, script: Script, number: int) -> bool:
+        """Make a call that a script asked for; returns whether its timer may go on."""
+        try:
+            answer = await script.ask("timer", {"id": number})
+        except ScriptDown as error:
+            _log.warning("lua.timer_lost", script=script.stem, why=error.message)
+            return False
+        problem = answer.get("error")
+        if problem is not None:
+            words = shown(str(problem))
+            _log.warning("lua.timer_failed", script=script.stem, error=words)
+            self.notice(script.stem, "warning", f"a later call raised and is over: {words}")
+        return problem is None and answer.get("gone") is not True
 
     # -- events --------------------------------------------------------------------------------
 
@@ -414,5 +485,6 @@ def _described(script: Script) -> JsonObject:
         "refused": [*print_powers(script.refused)],
         "events": [*sorted(registered.events)],
         "commands": [shown_object(one) for one in registered.commands],
+        "tools": [one.name for one in read_tools(script.stem, registered.tools)[0]],
         "restarts": script.restarts,
     }

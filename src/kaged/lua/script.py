@@ -19,10 +19,11 @@ from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
 from kaged.lua.folder import ScriptFile
 from kaged.lua.keeping import MAX_NAME_BYTES, MAX_STORE_BYTES
 from kaged.lua.launch import worker_request
-from kaged.lua.limits import ScriptLimits
+from kaged.lua.limits import MAX_TIMER_MS, MAX_TIMERS, MAX_TOOLS, ScriptLimits
 from kaged.lua.values import from_wire, shown, to_wire
 from kaged.peer import Again, Connection, PeerProcess, RestartPolicy
 from kaged.sessions.entry import EntryDraft
+from kaged.sessions.queued_requests import QueuedMessage
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
 from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
@@ -49,6 +50,7 @@ class Registrations:
 
     events: frozenset[str] = frozenset()
     commands: tuple[JsonObject, ...] = ()
+    tools: tuple[JsonValue, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -67,13 +69,20 @@ class WorkerConnection:
     move: tuple[str, str | None] | None = None
     branch: tuple[str | None] | None = None
     appends: list[EntryDraft] = field(default_factory=list["EntryDraft"])
+    says: list[QueuedMessage] = field(default_factory=list["QueuedMessage"])
+    compacts: tuple[str | None] | None = None
     focus: str | None = None
     asked_in: str | None = None
 
     @property
     def asks(self) -> bool:
         """Whether the script wants something of its session."""
-        return self.move is not None or self.branch is not None or bool(self.appends)
+        return (
+            self.move is not None
+            or self.branch is not None
+            or self.compacts is not None
+            or bool(self.appends or self.says)
+        )
 
 
 class ScriptHost(Protocol):
@@ -89,6 +98,10 @@ class ScriptHost(Protocol):
 
     async def returned(self, worker: WorkerConnection) -> None:
         """Take up what the script asked for, now that it has returned."""
+        ...
+
+    def registered(self, script: Script) -> None:
+        """Called when a script has told anew what it registers."""
         ...
 
     def ended(self, script: Script, reason: str) -> None:
@@ -226,6 +239,9 @@ class Script:
             "builtin": dict.fromkeys(sorted(self._parts.builtin), True),
             "api_version": API_VERSION,
             "host_version": self._parts.host_version,
+            "max_tools": MAX_TOOLS,
+            "max_timers": MAX_TIMERS,
+            "max_timer_ms": MAX_TIMER_MS,
             "store_bytes": MAX_STORE_BYTES,
             "store_name_bytes": MAX_NAME_BYTES,
         }
@@ -254,6 +270,7 @@ class Script:
         told = answer.get("registrations")
         if isinstance(told, dict):
             self.registered = _registrations(told)
+            self._parts.host.registered(self)
         return answer
 
     async def _settle(self) -> None:
@@ -408,4 +425,5 @@ def _registrations(told: JsonObject) -> Registrations:
             one for one in members("events") if isinstance(one, str) and one in EVENTS
         ),
         commands=tuple(one for one in members("commands") if isinstance(one, dict)),
+        tools=tuple(members("tools")),
     )

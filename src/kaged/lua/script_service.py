@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -16,6 +17,7 @@ from kaged.inbox import AnsweredBy, Inbox
 from kaged.lua.calls import CallParts, HostCalls
 from kaged.lua.check import check_script
 from kaged.lua.dialogs import DialogAnswers, Dialogs
+from kaged.lua.errors import ScriptDown, ScriptToolFailed
 from kaged.lua.folder import FoundScripts, ScriptFile, read_folders
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
@@ -24,6 +26,7 @@ from kaged.lua.programs import ScriptPrograms
 from kaged.lua.runtime import ScriptRuntime
 from kaged.lua.script import ScriptParts
 from kaged.lua.session_events import SessionEventForwarder
+from kaged.lua.tools import ScriptTools
 from kaged.lua.web import ScriptWeb
 from kaged.projects.loaded import no_usable_project
 from kaged.projects.readiness import Guard, Ready
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from kaged.lua.script import ScriptHost
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms
+    from kaged.tools.registry import ToolRegistry
     from kaged.workspace import Workspace
 
 TOPIC: Final = "lua"
@@ -61,6 +65,7 @@ class ScriptService:
         environ: Mapping[str, str],
         workspace_of: Callable[[str], Workspace],
         sessions: SessionServices,
+        registry: ToolRegistry,
         *,
         spawner: Spawner,
         audit: AuditLog,
@@ -90,6 +95,9 @@ class ScriptService:
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks("lua")
         self._open = asyncio.Event()
+        self.tools = ScriptTools(
+            registry, self._call_tool, lambda: bool(self._settings().daemon.value.lua.net)
+        )
         # What a reload read from config.toml, and the settings that were in force then: once the
         # daemon has others, those are newer.
         self._reread: tuple[Settings, PluginsSection] | None = None
@@ -205,6 +213,15 @@ class ScriptService:
 
     # -- own -----------------------------------------------------------------------------------
 
+    async def _call_tool(
+        self, project_id: str, stem: str, name: str, arguments: JsonObject, session_id: str
+    ) -> JsonObject:
+        try:
+            runtime = await self._ready(project_id)
+            return await runtime.call_tool(stem, name, arguments, session_id)
+        except ScriptDown as error:
+            raise ScriptToolFailed(error.message, fix=error.fix or "") from error
+
     async def _ready(self, project_id: str) -> ScriptRuntime:
         runtime = self._runtimes.get(project_id)
         if runtime is None:
@@ -221,6 +238,7 @@ class ScriptService:
             service=session_services.service,
             transcript=session_services.transcript,
             navigation=session_services.navigation,
+            driver=lambda: session_services.driver,
             audit=self._audit.post,
         )
         stores: dict[str, ScriptStore] = {}
@@ -261,7 +279,9 @@ class ScriptService:
                 describe=describe,
             )
         )
-        runtime = ScriptRuntime(calls, sessions, dialogs, publish=publish)
+        runtime = ScriptRuntime(
+            calls, sessions, dialogs, publish=publish, offer=partial(self.tools.offers, project_id)
+        )
         return runtime
 
     async def _load(self, project_id: str, runtime: ScriptRuntime) -> None:

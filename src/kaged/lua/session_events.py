@@ -124,9 +124,12 @@ class SessionEventForwarder:
 
     async def _after_turn(self, session_id: str, turn: JsonObject) -> bool:
         runtime = await self._of_session(session_id)
-        if runtime is None or not runtime.wants("should_stop_after_turn"):
+        if runtime is None:
             return False
+        # What a script asks for at the end of a turn is done before the next one.
         await runtime.drain(PATIENCE_S)
+        if not runtime.wants("should_stop_after_turn"):
+            return False
         return await runtime.predicate("should_stop_after_turn", turn, session_id)
 
     async def _summarizing(self, session_id: str, plan: JsonObject) -> JsonObject | None:
@@ -153,6 +156,8 @@ class SessionEventForwarder:
             self._project_of[event.session_id] = event.project_id
         runtime = self._runtime_of(event.project_id)
         if runtime is not None:
+            if event.name == "run.started":
+                runtime.show_load_notices()
             self._tell(runtime, event)
         if event.name in {"session.switched", "session.switch_vetoed", "session.fork_vetoed"}:
             self._record(event)

@@ -32,6 +32,7 @@ SURFACE: Final = (
     _f("on", "event: string; handler: function", "fun()", "Subscribes to an event; gives the function that ends it."),
     _f("register_command", "spec: kage.Command", "", "Adds a command, `/name` in a chat and `kaged lua run name`."),
     _f("override_command", "spec: kage.Command", "", "Adds a command that may have the name of a built-in one."),
+    _f("register_tool", "spec: kage.Tool", "", "Adds a tool for agents, named after the script: `<script>.<name>`. An agent has it when its `tools:` map says so."),
     _f("register_keybinding", "spec: string|table; handler: function", "fun()", "Binds a key, where a front end has keys."),
     _f("register_block_renderer", "kind: string; render: function|nil", "", "Draws custom entries of a kind."),
     _f("register_widget", "spec: table", "", "Draws a piece of the status line."),
@@ -58,8 +59,25 @@ SURFACE: Final = (
     _f("http.get", "url: string; options?: table", "kage.Answer", "Makes a request, within `[lua] net`."),
     _f("http.post", "url: string; options?: table", "kage.Answer", "Makes a request with `body` or `json`."),
     _f("http.delete", "url: string; options?: table", "kage.Answer", "Makes a request."),
+    _f("http.post_stream", "url: string; options: table; fn: fun(frame: kage.Frame)", "table", "Makes a request and calls `fn` for each server-sent event of the answer; gives `{ status, content_type }`.", LuaPower.NET),
     _f("exec", "spec: kage.Program", "kage.Outcome", "Runs a program without a shell, in a cage of its own on the workdir.", LuaPower.EXEC),
     _f("env", "name: string", "string|nil", "Reads a variable of the daemon's environment.", LuaPower.ENV),
+    *(
+        _f(f"crypto.{name}", params, "string", doc, LuaPower.CRYPTO)
+        for name, params, doc in (
+            ("random_bytes", "count: integer", "Gives random bytes, up to 1,048,576."),
+            ("sha256", "data: string", "Gives the digest as 32 bytes."),
+            ("sha512", "data: string", "Gives the digest as 64 bytes."),
+            ("hmac_sha256", "key: string; data: string", "Gives the code as 32 bytes."),
+            ("hkdf_sha256", "ikm: string; salt: string; info: string; length: integer", "Derives a key of up to 8,160 bytes."),
+            ("aes256gcm_decrypt", "key: string; iv: string; aad: string; ciphertext: string; tag: string", "Decrypts, or raises when the tag is wrong."),
+            ("ed25519_sign", "key: string; message: string", "Signs with a private key in PKCS#8 DER; gives 64 bytes."),
+            ("to_base64", "data: string", "Writes bytes as base64."),
+            ("from_base64", "text: string", "Reads base64."),
+            ("to_hex", "data: string", "Writes bytes as hexadecimal digits."),
+            ("from_hex", "text: string", "Reads hexadecimal digits."),
+        )
+    ),
     _f("store.get", "key: string", "any", "Gives what was kept, private to this script and project."),
     _f("store.set", "key: string; value: any", "", "Keeps a value, also beyond a restart; written when the handler ends."),
     _f("store.delete", "key: string", "", "Forgets it."),
@@ -68,7 +86,12 @@ SURFACE: Final = (
     _f("json.decode", "text: string", "any", "Reads JSON."),
     _f("config", "", "table", "Gives `{ cwd, model }`; with `context` also `system_prompt`."),
     _f("plugin_config", "", "table", "Gives `[plugins.config.<name>]` of this script."),
-    _f("context_usage", "", "table|nil", "Always nil here."),
+    _f("context_usage", "", "kage.Usage|nil", "Gives what the session's last turn took; nil before there is one."),
+    _f("compact", "prompt?: string", "", "Asks for a compaction of the session between two turns; the prompt is added to the instruction of a summary."),
+    _f("send_message", "text: string; options?: kage.SendOptions", "", "Queues a message for the session between two turns; where no run is under way it starts one, which acts for nobody.", LuaPower.SESSION_WRITE),
+    _f("schedule", "fn: function", "", "Calls a function once, as soon as the running one has returned."),
+    _f("defer", "fn: function; ms: integer", "fun()", "Calls a function once, later; gives the function that stops it."),
+    _f("timer", "fn: function; ms: integer", "fun()", "Calls a function every so many milliseconds, 50 at least, until it raises or is stopped."),
     _f("now_ms", "", "integer", "Gives wall time in milliseconds."),
     _f("sleep_ms", "ms: integer", "", "Waits, 0 to 500 milliseconds."),
     _f("api_version", "", "integer", "Gives the generation of this table: 2."),
@@ -107,6 +130,27 @@ TYPES: Final = """\
 ---@field body string
 ---@field content_type? string
 ---@field truncated boolean
+
+---@class kage.Frame
+---@field event string  `message` unless the server says otherwise
+---@field data string  lines are joined with line ends
+
+---@class kage.Usage
+---@field model string  the alias
+---@field input_tokens integer
+---@field output_tokens integer
+---@field context_window integer
+
+---@class kage.SendOptions
+---@field trigger_turn? boolean  false: wait for the next run; true unless said otherwise
+---@field deliver_as? 'user'
+
+---@class kage.Tool
+---@field name string
+---@field description string
+---@field schema table  JSON Schema of the input, an object
+---@field risk? 'read'|'write'|'exec'|'network'  'read' unless said otherwise; `network` marks results as untrusted
+---@field execute fun(input: table): string|{ text: string, is_error?: boolean, structured?: table }
 
 ---@class kage.Command
 ---@field name string

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from kaged.base import JsonObject
@@ -40,25 +41,45 @@ class ScriptWeb:
         Raises:
             ScriptCallRefused: not allowed, not reachable, too slow, or no URL.
         """
+        limit = _number(f"kage.http.{method}", options, "max_bytes", DEFAULT_BYTES, MAX_BYTES)
+        async with self.stream(method, url, options, whole=True) as response:
+            kept, truncated = await _body(response, int(limit))
+            return {
+                "status": response.status_code,
+                "body": from_bytes(kept),
+                "content_type": response.headers.get("content-type"),
+                "truncated": truncated,
+            }
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, options: Mapping[str, Any], *, whole: bool = False
+    ) -> AsyncGenerator[Any]:
+        """Make one request and yield the answer, of which nothing is read yet.
+
+        `timeout_secs` is for the answer's beginning, with `whole` for all of it.
+
+        Raises:
+            ScriptCallRefused: not allowed, not reachable, too slow, or no URL.
+        """
         import httpx  # noqa: PLC0415 - loaded when a script first uses it
 
-        who = f"kage.http.{method}"
+        who = f"kage.http.{method}" if whole else f"kage.http.{method}_stream"
         if not url.startswith(("http://", "https://")):
             raise ScriptCallRefused(f"{who}: only http and https URLs are taken")
         headers = _headers(who, options)
         body = options.get("body")
         if body is not None and not isinstance(body, str):
             raise ScriptCallRefused(f"{who}: body must be a string")
-        limit = _number(who, options, "max_bytes", DEFAULT_BYTES, MAX_BYTES)
         seconds = _number(who, options, "timeout_secs", DEFAULT_S, MAX_S)
         try:
             async with (
-                asyncio.timeout(seconds),
+                asyncio.timeout(seconds) as patience,
                 httpx.AsyncClient(
                     transport=self._transport(),
                     follow_redirects=True,
                     max_redirects=MAX_REDIRECTS,
-                    timeout=seconds,
+                    timeout=httpx.Timeout(seconds, read=seconds if whole else None),
                     trust_env=False,
                 ) as client,
                 client.stream(
@@ -68,13 +89,9 @@ class ScriptWeb:
                     content=None if body is None else to_bytes(body),
                 ) as response,
             ):
-                kept, truncated = await _body(response, int(limit))
-                return {
-                    "status": response.status_code,
-                    "body": from_bytes(kept),
-                    "content_type": response.headers.get("content-type"),
-                    "truncated": truncated,
-                }
+                if not whole:
+                    patience.reschedule(None)
+                yield response
         except TimeoutError as error:
             raise ScriptCallRefused(f"{who}: no answer in {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError, NetTargetInvalid, ValueError) as error:

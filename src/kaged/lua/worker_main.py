@@ -1,6 +1,6 @@
 """The process that runs one script: Lua 5.4, asked over standard input, answering over output.
 
-Started by path, not by module name, and importing nothing of kaged. Lua gets five functions from
+Started by path, not by module name, and importing nothing of kaged. Lua gets six functions from
 here; they take and give bytes and numbers, hold no object of Python's, and never raise. Whatever a
 script manages inside, this process has no network, no files but these, and no power of its own.
 """
@@ -62,7 +62,7 @@ def serve(memory_bytes: int) -> None:
         max_memory=memory_bytes,
     )
     prelude = (HERE / "prelude.lua").read_bytes()
-    answer = lua.execute(prelude, send, receive, now_ms, encode64, decode64)
+    answer = lua.execute(prelude, send, receive, now_ms, encode64, decode64, digest)
     while True:
         line = receive()
         try:
@@ -90,6 +90,38 @@ def decode64(data: bytes) -> bytes:
         return base64.b64decode(data)
     except (binascii.Error, ValueError):
         return b""
+
+
+def digest(name: bytes, first: bytes, second: bytes, third: bytes, count: int) -> bytes | None:
+    """Work out a function of `kage.crypto` that needs no key of the host; None if it cannot be."""
+    import hashlib  # noqa: PLC0415 - few scripts ask for it
+    import hmac  # noqa: PLC0415 - as above
+
+    def keyed(key: bytes, data: bytes) -> bytes:
+        return hmac.new(key, data, "sha256").digest()
+
+    def expanded() -> bytes:
+        key, block, made = keyed(second, first), b"", b""
+        while len(made) < count:
+            block = keyed(key, block + third + bytes([len(made) // 32 + 1]))
+            made += block
+        return made[:count]
+
+    known = {
+        b"sha256": lambda: hashlib.sha256(first).digest(),
+        b"sha512": lambda: hashlib.sha512(first).digest(),
+        b"hmac_sha256": lambda: keyed(first, second),
+        b"hkdf_sha256": expanded,
+        b"random_bytes": lambda: os.urandom(count),
+        b"to_base64": lambda: base64.b64encode(first),
+        b"from_base64": lambda: base64.b64decode(first, validate=True),
+        b"to_hex": lambda: first.hex().encode(),
+        b"from_hex": lambda: binascii.unhexlify(first),
+    }
+    try:
+        return known[name]()
+    except (KeyError, ValueError, OverflowError, MemoryError):
+        return None
 
 
 def failed(line: bytes, error: Exception, send: Any) -> None:

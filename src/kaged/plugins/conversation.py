@@ -16,6 +16,7 @@ from typing import Any
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import CageError, ExitReport, StopReport
 from kaged.kernel.capabilities import CapabilityInvalid, StorageCapability
+from kaged.kernel.policy import CagePolicy
 from kaged.peer import Connection, PeerGone, PeerProcess
 from kaged.plugins.conversation_commands import (
     Audit,
@@ -60,6 +61,7 @@ class PluginConversation:
             daemon_version=parts.settings.daemon_version,
             initialize_timeout_s=parts.settings.initialize_timeout_s,
         )
+        self.policy: CagePolicy | None = None  # of the cage that its process was started in
         self.killed_by_force = False  # whether SIGKILL was needed to end it
         self._tasks = Tasks(f"plugin {plugin.name}", self._failed)
         self._peer: PeerProcess | None = None
@@ -135,6 +137,7 @@ class PluginConversation:
             )
         except (CapabilityInvalid, CageError, OSError) as error:
             raise StartFailed("cage", str(error)) from error
+        self.policy = request.policy
         connection = Connection(
             self, name=self.plugin.name, clock=self._parts.clock, limits=settings.limits
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from kaged.cage import CageKind, CageRequest, HostMount
 from kaged.config.manifest import KAGED_API
@@ -19,9 +20,39 @@ from kaged.kernel.policy import CagePolicy
 from kaged.plugins.errors import StartFailed
 from kaged.plugins.installed import InstalledPlugin
 
-PYTHON_SDK = "/opt/kaged/sdk/python/kaged"
+PYTHON_PATH = "/opt/kaged/sdk/python"
+PYTHON_SDK = f"{PYTHON_PATH}/kaged"
 JS_SDK = "/node_modules/@kaged/plugin-sdk"
 _GUEST_PARTS = ("__init__.py", "base", "wire", "sdk")
+_OWN_NAME = f"{PYTHON_PATH}/kaged_sdk/__init__.py"
+
+VARIABLES: Final = (
+    ("KAGED_PLUGIN_NAME", "the plugin's name; a manifest cannot change it"),
+    ("KAGED_PLUGIN_DIR", "its folder, which it may read and write; a manifest cannot change it"),
+    ("KAGED_API_VERSION", "the API that the host speaks; a manifest cannot change it"),
+    ("KAGED_LOG_LEVEL", "from which level on the daemon keeps log lines"),
+    ("KAGED_CONFIG_ROOT", "the folder behind `config:` paths, for plugins that have one"),
+    ("KAGED_PROJECT_ROOT", "the folder behind `project:` paths, where exactly one project uses it"),
+    ("KAGED_PROJECT_ID", "the id of that project"),
+    ("HOME", "the same as KAGED_PLUGIN_DIR"),
+    ("PATH", "where programs are; `exec:` entries and runtimes add to it"),
+    ("LANG", "C.UTF-8"),
+    ("PYTHONPATH", f"{PYTHON_PATH}, where the command is a Python: `import kaged_sdk` works"),
+    ("PWD", "the plugin's folder"),
+    ("TMPDIR", "a folder that is empty at each start"),
+    ("XDG_CACHE_HOME", "a folder below it"),
+    ("http_proxy", "the network gate, for plugins with `net:`; so are the other names for it"),
+)
+"""What a plugin's process finds in its environment, for the reference."""
+
+FOLDERS: Final = (
+    ("KAGED_PLUGIN_DIR", "the plugin's files; also its working directory and HOME"),
+    ("KAGED_CONFIG_ROOT", "its data, kept over updates and deleted when it is uninstalled"),
+    (PYTHON_PATH, "the Python SDK, as `kaged_sdk` and `kaged.sdk`, read-only"),
+    (JS_SDK, "the JavaScript SDK, read-only"),
+    ("/tmp", "its own, in memory, gone when it ends"),  # noqa: S108 - a place in the cage
+)
+"""Which folders it finds, for the reference."""
 
 
 def cage_request(
@@ -52,6 +83,7 @@ def cage_request(
             ("KAGED_LOG_LEVEL", log_level),
             ("HOME", directory),
             ("LANG", "C.UTF-8"),
+            *((("PYTHONPATH", PYTHON_PATH),) if _runs_python(manifest.command) else ()),
             *_roots(plugin, projects),
             *manifest.env.items(),
         ),
@@ -88,6 +120,7 @@ def sdk_mounts() -> tuple[HostMount, ...]:
     """
     package = Path(__file__).parents[1]
     mounts = [HostMount(str(package / part), f"{PYTHON_SDK}/{part}") for part in _GUEST_PARTS]
+    mounts.append(HostMount(str(package / "sdk" / "own_name.py"), _OWN_NAME))
     js = _js_sdk(package)
     if js is not None:
         mounts.append(HostMount(str(js), JS_SDK))
@@ -100,6 +133,12 @@ def _js_sdk(package: Path) -> Path | None:
         if (candidate / "package.json").is_file():
             return candidate
     return None
+
+
+def _runs_python(command: Sequence[str]) -> bool:
+    """Return whether a command is a Python, also one that `env` looks for."""
+    words = command[1:] if Path(command[0]).name == "env" else command
+    return bool(words) and Path(words[0]).name.startswith("python")
 
 
 def _command(plugin: InstalledPlugin) -> tuple[str, ...]:

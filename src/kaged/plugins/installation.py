@@ -342,6 +342,7 @@ class PluginStore(StoreReader):
             source=prompt.source,
             projects=projects,
             approved_at=iso_utc(self._clock.now_ms()),
+            files=dict(prompt.files),
         )
 
     async def _commit(self, entry: JournalEntry, request_id: str | None) -> None:

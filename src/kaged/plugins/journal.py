@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
@@ -42,6 +43,7 @@ class Pin:
     source: str = ""
     projects: tuple[str, ...] = ()
     approved_at: str = ""
+    files: dict[str, str] = field(default_factory=dict[str, str])
 
     def as_json(self) -> JsonObject:
         """Return the fields as JSON."""

@@ -18,6 +18,7 @@ from kaged.audit.chain import EMPTY
 from kaged.base import Ids, JsonObject, SystemClock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
+from kaged.cage.programs import PATH_DIRS
 from kaged.config.files import read_text
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.nodes import Node
@@ -32,7 +33,6 @@ from kaged.plugins.parts import HostParts, HostSettings
 from kaged.plugins.settings import ConfigSchemas
 from kaged.plugins.treecopy import read_tree
 
-SEARCH_PATH: Final = "/usr/bin:/usr/local/bin:/bin"
 HANDSHAKE: Final = "handshake"
 _ENV_PROGRAMS: Final = frozenset({"/usr/bin/env", "/bin/env", "env"})
 
@@ -79,13 +79,16 @@ async def check_plugin(
     spawner: Spawner | None = None,
     *,
     runtimes: Mapping[str, Path] | None = None,
+    search_path: Sequence[str] = (),
 ) -> LintReport:
     """Check a plugin's directory; with a spawner its process is started once, in its cage.
+
+    `search_path` are the directories beyond the usual ones in which cages look for programs.
 
     Never raises for what is wrong with the plugin: that is what the report is for.
     """
     directory = await asyncio.to_thread(path.resolve)
-    checked = await asyncio.to_thread(_check_files, directory, runtimes or {})
+    checked = await asyncio.to_thread(_check_files, directory, runtimes or {}, search_path)
     manifest = checked.manifest
     if manifest is None:
         return LintReport(directory, tuple(checked.problems))
@@ -152,13 +155,15 @@ class _Files:
         return node.mark
 
 
-def _check_files(directory: Path, runtimes: Mapping[str, Path]) -> _Files:
+def _check_files(
+    directory: Path, runtimes: Mapping[str, Path], search_path: Sequence[str]
+) -> _Files:
     files = _Files(directory)
     files.read()
     if files.manifest is None:
         return files
     _check_tree(files)
-    _check_command(files, files.manifest, runtimes)
+    _check_command(files, files.manifest, runtimes, ":".join((*PATH_DIRS, *search_path)))
     _check_capabilities(files, files.manifest)
     if not any(directory.glob("README*")):
         message = "there is no README that says what the plugin does"
@@ -188,14 +193,16 @@ def _check_tree(files: _Files) -> None:
         files.startable = False
 
 
-def _check_command(files: _Files, manifest: Manifest, runtimes: Mapping[str, Path]) -> None:
+def _check_command(
+    files: _Files, manifest: Manifest, runtimes: Mapping[str, Path], search_path: str
+) -> None:
     words = list(enumerate(manifest.command))
     if manifest.command[0] in _ENV_PROGRAMS:
         words = words[1:]
     for place, (index, word) in enumerate(words):
         program = place == 0
         if program and "/" not in word:
-            if word not in runtimes and shutil.which(word, path=SEARCH_PATH) is None:
+            if word not in runtimes and shutil.which(word, path=search_path) is None:
                 fix = "install it, or name it under [sandbox] runtimes in config.toml"
                 message = f"the program {word!r} is not on this machine"
                 files.note("command", message, fix, "command_missing", index=index)

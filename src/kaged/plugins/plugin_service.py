@@ -275,13 +275,13 @@ class PluginService:
         return self.get(name)
 
     async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start a plugin.
+        """Stop and start a plugin, also one that has failed.
 
         Raises:
             KagedError: `plugin_files_changed`; the running process goes on.
         """
         await asyncio.to_thread(self.supervisor.get(name).installed.require_unchanged)
-        await self.supervisor.restart(name, "restart")
+        await self.supervisor.restart_at_word(name)
         return self.get(name)
 
     async def call(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
+from types import MappingProxyType
 
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
@@ -19,6 +22,7 @@ from kaged.kernel.describe import (
 )
 
 SOURCE_NOT_SPECIFIED = "source not specified"
+SHOWN_FILES = 40
 
 
 class Change(StrEnum):
@@ -55,6 +59,8 @@ class InstallPrompt:
     homepage: str = ""
     warnings: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    changed_files: tuple[str, ...] = ()
 
     @property
     def question(self) -> str:
@@ -68,6 +74,8 @@ class InstallPrompt:
             facts = self._facts("Validating manifest...")
             return (*facts, *ask_lines(self.capabilities), *(given if self.given else ()))
         changes = change_lines(self.added, self.removed, widens=self.widens)
+        if self.change is Change.RENEW:
+            return (*self._renewed(), *changes, *self._operators())
         return (*self._already(), *changes, *ask_lines(self.capabilities))
 
     def as_json(self) -> JsonObject:
@@ -91,6 +99,7 @@ class InstallPrompt:
             "widens": self.widens,
             "warnings": warnings,
             "given": list(self.given),
+            "changed_files": list(self.changed_files),
             "question": self.question,
             "lines": list(self.lines()),
         }
@@ -107,10 +116,21 @@ class InstallPrompt:
             *(f"  warning: {warning}" for warning in self.warnings),
         ]
 
+    def _renewed(self) -> list[str]:
+        """Write what is another than what was agreed to, and nothing else."""
+        found = [f"The files of {self.name} are not the ones that were agreed to."]
+        if self.old_version not in {"", self.version}:
+            found.append(f"  version: {self.old_version} -> {self.version}")
+        found += [f"  {one}" for one in self.changed_files[:SHOWN_FILES]]
+        if len(self.changed_files) > SHOWN_FILES:
+            found.append(f"  ... and {len(self.changed_files) - SHOWN_FILES} more files")
+        return found + [f"  warning: {warning}" for warning in self.warnings]
+
+    def _operators(self) -> list[str]:
+        own = [one for one in self.capabilities if one.operator_added]
+        return ["Beside that the operator's grants hold:", *ask_lines(own)[1:]] if own else []
+
     def _already(self) -> list[str]:
-        if self.change is Change.RENEW:
-            title = f"The files of {self.name} are not the ones that were agreed to."
-            return self._facts(title)
         word = "New version" if self.change is Change.UPGRADE else "Older version"
         return [
             f"Plugin {self.name} is already installed (version {self.old_version}).",
@@ -129,6 +149,8 @@ def install_prompt(
     grants: CapabilitySet | None = None,
     given: tuple[str, ...] = (),
     problems: tuple[Problem, ...] = (),
+    files: Mapping[str, str] | None = None,
+    agreed_files: Mapping[str, str] | None = None,
 ) -> InstallPrompt:
     """Put together what is shown; `old` are the capabilities agreed to before, if any were."""
     found = diff(old or CapabilitySet(), manifest.capabilities)
@@ -152,4 +174,17 @@ def install_prompt(
         homepage=manifest.homepage or "",
         warnings=tuple(f"{problem.key_path}: {problem.message}" for problem in problems),
         given=given,
+        files=files or {},
+        changed_files=_file_changes(agreed_files or {}, files or {}),
     )
+
+
+def _file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line for each file that is another, came or went; none when nobody knows."""
+    if not before or not now:
+        return ()
+    lines = {name: f"added: {name}" for name in now if name not in before}
+    for name, content in before.items():
+        if now.get(name) != content:
+            lines[name] = f"changed: {name}" if name in now else f"removed: {name}"
+    return tuple(lines[name] for name in sorted(lines))

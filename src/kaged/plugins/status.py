@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.kernel.describe import describe_policy
 from kaged.plugins.plugin import HostedPlugin
 
 
@@ -31,6 +32,7 @@ def plugin_status(plugin: HostedPlugin, clock: Clock) -> JsonObject:
         "failures": plugin.failures,
         "capabilities": _texts(manifest.capabilities.texts),
         "operator_grants": _texts(plugin.installed.grants.texts),
+        "cage": _cage(plugin) if pid is not None else None,
         "methods": _texts(sorted(greeting.methods)) if greeting is not None else [],
         "notifications": _texts(greeting.notifications) if greeting is not None else [],
         "tools": _texts(f"{plugin.name}.{tool.name}" for tool in manifest.tools),
@@ -38,6 +40,12 @@ def plugin_status(plugin: HostedPlugin, clock: Clock) -> JsonObject:
         "projects": _texts(sorted(plugin.projects)),
         "metrics": plugin.metrics.as_json(),
     }
+
+
+def _cage(plugin: HostedPlugin) -> list[JsonValue]:
+    """Describe the cage that its process runs in, as it was made at its start."""
+    policy = plugin.conversation.policy if plugin.conversation is not None else None
+    return [] if policy is None else [one.as_json() for one in describe_policy(policy, plugin=True)]
 
 
 def _texts(values: Iterable[str]) -> list[JsonValue]:

@@ -265,10 +265,12 @@ class StoreReader:
         old_version, old = self.agreed(manifest.name)
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
         settings = self._settings_or_none(manifest)
+        tree = read_tree(directory)
         return install_prompt(
             manifest,
-            read_tree(directory).digest,
+            tree.digest,
             change=change,
+            files=tree.files,
             source=source or str(path),
             old_version=old_version or "",
             old=old,
@@ -314,16 +316,26 @@ class StoreReader:
         directory = self.require(name)
         loaded = read_manifest(directory)
         version, old = self.agreed(name)
+        tree = read_tree(directory)
         return install_prompt(
             loaded.value,
-            read_tree(directory).digest,
+            tree.digest,
             change=Change.RENEW,
+            files=tree.files,
+            agreed_files=self._agreed_files(name),
             source=str(directory),
             old_version=version or "",
             old=old,
             grants=self._settings_or_none(loaded.value).grants,
             problems=loaded.warnings,
         )
+
+    def _agreed_files(self, name: str) -> Mapping[str, str]:
+        try:
+            pin = self._steps.pin(name)
+        except (KagedError, OSError, ValueError):
+            return {}
+        return {} if pin is None else pin.files
 
     def is_local(self, name: str) -> bool:
         """Return whether local.toml gives an installed plugin to every project."""

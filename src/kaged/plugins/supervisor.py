@@ -182,11 +182,19 @@ class PluginSupervisor:
         self._parts.post("plugin.disabled", data, request_id=request_id)
 
     async def restart(self, name: str, reason: str) -> None:
-        """Stop and start a plugin, for a new version or a new cage."""
+        """Stop and start a plugin, for a new version or a new cage; one that is off stays off."""
         plugin = self.get(name)
         if plugin.state in {PluginState.RUNNING, PluginState.CRASHED, PluginState.SPAWNING}:
             await plugin.stop(reason)
             await plugin.start()
+
+    async def restart_at_word(self, name: str) -> None:
+        """Stop and start a plugin at the operator's word, also one that was given up."""
+        plugin = self.get(name)
+        if plugin.state is PluginState.FAILED:
+            await plugin.start()
+        else:
+            await self.restart(name, "restart")
 
     async def operator_changed(self, name: str, fresh: InstalledPlugin, half: JsonObject) -> bool:
         """Start a running plugin anew where the operator's files give it something else now.

@@ -10,13 +10,18 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.errors import TreeRefused
+
+NAMED_FILES: Final = 500
+"""Up to how many files are remembered by name, to say later which of them changed."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,11 +42,12 @@ class TreeLimits:
 
 @dataclass(frozen=True, slots=True)
 class TreeFacts:
-    """What a walk found."""
+    """What a walk found. `files` has by path what stands for the content; nothing for very many."""
 
     digest: str
     entries: int
     size_bytes: int
+    files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def read_tree(source: Path, limits: TreeLimits | None = None) -> TreeFacts:
@@ -83,7 +89,8 @@ def _walk(source: Path, target: Path | None, limits: TreeLimits | None) -> TreeF
             walk.directory(handle, target, ())
     except RecursionError:  # pragma: no cover - the depth limit is far below Python's
         _refuse("/", "is nested too deeply")
-    return TreeFacts(walk.digest.hexdigest(), walk.entries, walk.size_bytes)
+    files = walk.files if len(walk.files) <= NAMED_FILES else {}
+    return TreeFacts(walk.digest.hexdigest(), walk.entries, walk.size_bytes, files)
 
 
 class _TreeWalk:
@@ -91,6 +98,7 @@ class _TreeWalk:
         self.digest = hashlib.blake2b(digest_size=32)
         self.entries = 0
         self.size_bytes = 0
+        self.files: dict[str, str] = {}
         self._limits = limits
 
     def directory(self, handle: int, target: Path | None, parts: tuple[str, ...]) -> None:
@@ -130,6 +138,7 @@ class _TreeWalk:
         if len(leads_to) > self._limits.link_chars or not _stays(leads_to, len(parts) - 1):
             _refuse(shown, f"is a link that leaves the plugin's directory: {leads_to[:80]!r}")
         self._note("l", shown, leads_to)
+        self._name(shown, f"-> {leads_to}")
         if below is not None:
             below.symlink_to(leads_to)
 
@@ -154,7 +163,9 @@ class _TreeWalk:
                         _write_all(out, chunk)
                     os.fchmod(out, mode)
                     os.fsync(out)
-        self._note("x" if runs else "f", shown, content.hexdigest())
+        kind = "x" if runs else "f"
+        self._note(kind, shown, content.hexdigest())
+        self._name(shown, f"{kind}{content.hexdigest()[:32]}")
 
     def _chunks(self, handle: int, shown: str) -> Iterator[bytes]:
         while chunk := os.read(handle, _CHUNK_BYTES):
@@ -164,9 +175,13 @@ class _TreeWalk:
                 _refuse(shown, f"makes the plugin larger than {limit_mb} MiB")
             yield chunk
 
+    def _name(self, shown: str, content: str) -> None:
+        if len(self.files) <= NAMED_FILES:
+            self.files[os.fsencode(shown).decode("utf-8", "replace")] = content
+
     def _note(self, *fields: str) -> None:
-        for field in fields:
-            data = os.fsencode(field)
+        for one in fields:
+            data = os.fsencode(one)
             self.digest.update(len(data).to_bytes(8, "big"))
             self.digest.update(data)
 

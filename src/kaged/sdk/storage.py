@@ -24,6 +24,36 @@ class Rows:
     columns: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a statement did: how many rows it touched."""
+
+    rows_affected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What became of a statement in a transaction: nothing yet; so many wait."""
+
+    rows_affected: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit did: the rows touched in all, and by each statement."""
+
+    rows_affected: int
+    statements: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The plugin's own tables."""
+
+    tables: list[str]
+
+
 class Transaction:
     """Statements that the host runs together at `commit`, or not at all.
 
@@ -35,16 +65,18 @@ class Transaction:
         self._request = request
         self.id = transaction_id
 
-    async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> int:
-        """Add one changing statement; return how many wait now. It runs at `commit`."""
+    async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> Queued:
+        """Add one changing statement; it runs at `commit`."""
         body: JsonObject = {"sql": sql, "params": list(params), "transaction": self.id}
         answer = await self._request("kaged.storage.exec", body)
-        return int(cast("dict[str, Any]", answer)["queued"])
+        found = cast("dict[str, Any]", answer)
+        return Queued(int(found.get("rows_affected", 0)), int(found["queued"]))
 
-    async def commit(self) -> list[int]:
-        """Run all of it; return the number of rows that each statement touched."""
+    async def commit(self) -> Committed:
+        """Run all of it."""
         answer = await self._request("kaged.storage.commit", {"transaction": self.id})
-        return list(cast("dict[str, Any]", answer)["statements"])
+        found = cast("dict[str, Any]", answer)
+        return Committed(sum(found["statements"]), list(found["statements"]))
 
     async def rollback(self) -> None:
         """Forget all of it."""
@@ -73,10 +105,10 @@ class Storage:
         found = cast("dict[str, Any]", answer)
         return Rows(rows=found["rows"], columns=found["columns"])
 
-    async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> int:
-        """Run one changing statement and return the number of rows it touched."""
+    async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> Changed:
+        """Run one changing statement."""
         answer = await self._request("kaged.storage.exec", {"sql": sql, "params": list(params)})
-        return int(cast("dict[str, Any]", answer)["rows_affected"])
+        return Changed(int(cast("dict[str, Any]", answer)["rows_affected"]))
 
     async def begin(self) -> Transaction:
         """Open a transaction that is committed or rolled back by hand."""
@@ -97,8 +129,8 @@ class Storage:
             raise
         await together.commit()
 
-    async def batch(self, statements: Iterable[tuple[str, Sequence[SqlValue]]]) -> list[int]:
-        """Run several changing statements together or not at all; return the rows each touched."""
+    async def batch(self, statements: Iterable[tuple[str, Sequence[SqlValue]]]) -> Committed:
+        """Run several changing statements together or not at all."""
         together = await self.begin()
         try:
             for sql, params in statements:
@@ -108,7 +140,7 @@ class Storage:
             raise
         return await together.commit()
 
-    async def schema(self) -> list[str]:
+    async def schema(self) -> Tables:
         """List the plugin's own tables."""
         answer = await self._request("kaged.storage.schema", {})
-        return list(cast("dict[str, Any]", answer)["tables"])
+        return Tables(list(cast("dict[str, Any]", answer)["tables"]))

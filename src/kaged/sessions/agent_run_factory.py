@@ -74,16 +74,23 @@ class AgentRunFactory:
             depth=depth,
         )
 
-    async def tell(self, create: AgentRun, text: str, *, pinned: bool = False) -> None:
+    async def tell(self, agent_run: AgentRun, text: str, *, pinned: bool = False) -> None:
         """Put what an agent is asked into its window, and into the transcript first."""
-        content: JsonObject = {"content": [text_block(text)]}
-        if pinned:
-            content["pinned"] = True
-        draft = EntryDraft(
-            kind=EntryKind.MESSAGE,
-            role=EntryRole.USER,
-            content=content,
-            agent=create.window_key,
-            run_id=create.run.run_id or None,
-        )
-        create.window.add(await self._transcript.append(create.run.session_id, [draft]))
+        await tell(agent_run, text, self._transcript, pinned=pinned)
+
+
+async def tell(
+    agent_run: AgentRun, text: str, transcript: Transcript, *, pinned: bool = False
+) -> None:
+    """Put what an agent is asked into its window, and into the transcript first."""
+    content: JsonObject = {"content": [text_block(text)]}
+    if pinned:
+        content["pinned"] = True
+    draft = EntryDraft(
+        kind=EntryKind.MESSAGE,
+        role=EntryRole.USER,
+        content=content,
+        agent=agent_run.window_key,
+        run_id=agent_run.run.run_id or None,
+    )
+    agent_run.window.add(await transcript.append(agent_run.run.session_id, [draft]))

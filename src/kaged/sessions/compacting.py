@@ -133,8 +133,13 @@ class Compactor:
             "tokens_after": plan.tokens_after,
         }
 
-    async def compact(self, agent_run: AgentRun, trigger: str) -> Compacted | None:
-        """Compact a window now; returns None when nothing of it may go."""
+    async def compact(
+        self, agent_run: AgentRun, trigger: str, wish: str | None = None
+    ) -> Compacted | None:
+        """Compact a window now; returns None when nothing of it may go.
+
+        `wish` is what whoever asked for it wants of a summary, beside the usual instruction.
+        """
         plan = self.plan(agent_run)
         compaction_id = self.ids.tagged("cmp")
         strategy = agent_run.snapshot.agent.compaction.value.strategy
@@ -164,7 +169,7 @@ class Compactor:
         asked = await self.hooks.pre_compact(
             context, _event(plan.being, plan.remaining, strategy, trigger, plan.keep)
         )
-        result = await self._strategy(agent_run, plan, asked, compaction_id, strategy)
+        result = await self._strategy(agent_run, plan, asked, compaction_id, strategy, wish)
         used = strategy if result is not None else CompactionStrategy.DROP
         result = result or _dropped(plan)
         gone = [one for one in plan.being if one.id in set(result.superseded)]
@@ -204,6 +209,7 @@ class Compactor:
         asked: PreCompactOutcome,
         compaction_id: str,
         strategy: CompactionStrategy,
+        wish: str | None,
     ) -> _Result | None:
         """Carry the strategy out; None, put on record, when it failed and old messages must go."""
         delegate = agent_run.snapshot.agent.compaction.value.delegate
@@ -217,7 +223,7 @@ class Compactor:
             reason = "the designated compactor is not there"
         if reason is None and strategy is CompactionStrategy.SUMMARIZE:
             try:
-                text, usage = await self._summary(agent_run, plan)
+                text, usage = await self._summary(agent_run, plan, wish)
             except KagedError as error:
                 reason = f"{error.code}: {error.message}"
             # Boundary: whatever a model's layer breaks with, the session goes on.
@@ -243,18 +249,21 @@ class Compactor:
         )
         return None
 
-    async def _summary(self, agent_run: AgentRun, plan: CompactionPlan) -> tuple[str, Usage]:
+    async def _summary(
+        self, agent_run: AgentRun, plan: CompactionPlan, wish: str | None
+    ) -> tuple[str, Usage]:
         """Summarize what goes; whoever is asked first may change the request or write it.
 
         Raises:
             ModelError: the model did not answer, or with nothing.
         """
         text = transcript_for(agent_run.model, plan.being)
+        usual = f"{INSTRUCTION}\n{wish}"[:SUMMARY_LIMIT_CHARS] if wish else INSTRUCTION
         if not self.transforms.has_summarizing or not agent_run.is_top:
-            return await summarize(agent_run.model, text, agent_run.path)
+            return await summarize(agent_run.model, text, agent_run.path, usual)
         asked: JsonObject = {
             "transcript": text,
-            "instruction": INSTRUCTION,
+            "instruction": usual,
             "prompt": text,
             "model": agent_run.model.alias,
             "summarized": len(plan.being),
@@ -271,7 +280,7 @@ class Compactor:
             agent_run.model,
             (prompt or text)[: len(text) + MAX_PROMPT_GROWTH],
             agent_run.path,
-            (instruction or INSTRUCTION)[:SUMMARY_LIMIT_CHARS],
+            (instruction or usual)[:SUMMARY_LIMIT_CHARS],
         )
 
     async def _keep(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.hooks import SessionHooks
     from kaged.sessions.needs import Models
+    from kaged.sessions.queued_requests import QueuedRequests
     from kaged.sessions.resume import Resumption
     from kaged.sessions.session_cache import CachedSession, SessionCache
     from kaged.sessions.session_service import SessionService
@@ -54,6 +55,9 @@ MAX_ENDS: Final = 200
 
 MAX_LATEST: Final = 10_000
 """Of how many sessions their last run is remembered."""
+
+RECENT_ENTRIES: Final = 200
+"""How far back the last turn of a session is looked for."""
 
 CANCEL_PATIENCE_S: Final = 10.0
 
@@ -149,6 +153,7 @@ class SessionDriver:
             ModelError: `model_unknown`; nobody knows the agent's model.
         """
         session = await self._free(session_id)
+        self.queued.person_spoke(session_id)
         options = RunOptions(model, max_steps, operator, agent, identity)
         live = await self._start(session, cause, options, text, pinned=pinned)
         return live.run.run_id
@@ -262,6 +267,7 @@ class SessionDriver:
         agent: str = ROOT_CALLER,
         *,
         dry_run: bool = False,
+        wish: str | None = None,
         operator: str = OPERATOR,
         identity: Actor | None = None,
     ) -> JsonObject:
@@ -290,8 +296,53 @@ class SessionDriver:
         agent_run = await self._run_factory.create(run, path, agent, model=alias)
         if dry_run:
             return self._parts.compactor.preview(agent_run)
-        done = await self._parts.compactor.compact(agent_run, REQUESTED)
+        done = await self._parts.compactor.compact(agent_run, REQUESTED, wish)
         return {"compacted": False} if done is None else {"compacted": True, **done.as_json()}
+
+    # -- what scripts ask ----------------------------------------------------------------------
+
+    @property
+    def queued(self) -> QueuedRequests:
+        """What waits for the end of a session's turn."""
+        return self._parts.queued
+
+    async def take_up(self, session_id: str) -> None:
+        """Do what is queued for a session now, unless a run is under way: that one does it.
+
+        A run that is started so acts for nobody.
+
+        Raises:
+            SessionNotFound, KagedError: as `send` and `compact_now`.
+        """
+        if session_id in self._by_session:
+            return
+        asked = self.queued.take_compaction(session_id)
+        if asked is not None:
+            await self.compact_now(session_id, wish=asked[0])
+        if self.queued.starts_run(session_id):
+            session = await self._free(session_id)
+            last = self.queued.take_last(session_id)
+            options = RunOptions(operator=last.asked_by)
+            await self._start(session, RunCause.MESSAGE, options, last.text)
+
+    async def usage_of(self, session_id: str) -> JsonObject | None:
+        """Return what the last turn of a session's primary agent took; None before there is one."""
+        for entry in reversed(await self._parts.transcript.last(session_id, RECENT_ENTRIES)):
+            usage = entry.content.get("usage")
+            if entry.agent == ROOT_CALLER and isinstance(usage, dict):
+                break
+        else:
+            return None
+        session = await self._store.sessions.of_id(session_id)
+        options = await self._last_options(session)
+        known = await self._known.of(session)
+        alias = self._alias(session, options, ROOT_CALLER, known)
+        return {
+            "model": alias,
+            "input_tokens": usage.get("input"),
+            "output_tokens": usage.get("output"),
+            "context_window": self._models.get(alias).context_tokens,
+        }
 
     # -- what the host asks --------------------------------------------------------------------
 
@@ -446,6 +497,8 @@ class SessionDriver:
             agent_run.cleared = known.cleared
             if text is not None:
                 await self._parts.tools.close(agent_run, INTERRUPTED)
+                for one in self.queued.take_messages(session.id):
+                    await self._run_factory.tell(agent_run, one.text)
                 await self._run_factory.tell(agent_run, text, pinned=pinned)
         except BaseException as error:
             self._runs.pop(run_id, None)
@@ -556,6 +609,17 @@ class SessionDriver:
         if not self._closing:
             self.idle.touched(run.session_id)
             await self._parts.between_turns(run.session_id)
+            if live.cancelled:
+                self.queued.forget(run.session_id)
+            elif self.queued.waits(run.session_id):
+                # It came after the last turn, when nobody looked any more.
+                self._tasks.start(self._take_up_late(run.session_id), run.session_id)
+
+    async def _take_up_late(self, session_id: str) -> None:
+        try:
+            await self.take_up(session_id)
+        except KagedError as error:
+            _log.warning("sessions.queued_not_done", session_id=session_id, error=str(error))
 
     def _clean_up(self, run: RunState) -> None:
         """End everything that belongs to a run (AT-SESS-13)."""

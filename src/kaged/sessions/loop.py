@@ -23,7 +23,8 @@ from kaged.models.turn import (
     TurnRetried,
 )
 from kaged.sessions.agent_run import AgentEnd
-from kaged.sessions.compacting import CONTEXT_EXCEEDED
+from kaged.sessions.agent_run_factory import tell
+from kaged.sessions.compacting import CONTEXT_EXCEEDED, REQUESTED
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.messages import AskedCall, text_block
 from kaged.sessions.prompt import assemble
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kaged.sessions.compacting import Compactor
     from kaged.sessions.needs import Announcer
     from kaged.sessions.policies import HookedModelCall, Policies
+    from kaged.sessions.queued_requests import QueuedRequests
     from kaged.sessions.todo_work import LoopTodos
     from kaged.sessions.toolcalls import ToolRunner
     from kaged.sessions.transcript import Transcript
@@ -69,6 +71,7 @@ class LoopParts:
     clock: Clock
     ids: Ids
     between_turns: Callable[[str], Awaitable[bool]]
+    queued: QueuedRequests
 
 
 async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
@@ -105,8 +108,21 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
             return AgentEnd(False, turn.message.text, "switched")
         if agent_run.is_top and await _stops(agent_run, turn, parts, had_calls=bool(calls)):
             return AgentEnd(False, turn.message.text, "stopped")
-        if not calls:
+        told = agent_run.is_top and await take_queued(agent_run, parts)
+        if not calls and not told:
             return AgentEnd(False, turn.message.text, turn.finish_reason)
+
+
+async def take_queued(agent_run: AgentRun, parts: LoopParts) -> bool:
+    """Do what was queued for the session; returns whether the agent was told something."""
+    session_id = agent_run.run.session_id
+    asked = parts.queued.take_compaction(session_id)
+    if asked is not None:
+        await parts.compactor.compact(agent_run, REQUESTED, asked[0])
+    messages = parts.queued.take_messages(session_id)
+    for one in messages:
+        await tell(agent_run, one.text, parts.transcript)
+    return bool(messages)
 
 
 def require_context_space(agent_run: AgentRun) -> None:

@@ -57,7 +57,8 @@ async def test_a_thread_is_heard_before_any_call_and_until_then_there_is_no_loop
 
 async def test_a_thread_of_the_plugin_may_ask_the_host_before_any_call(tmp_path: Path) -> None:
     talk, fifo = talk_of(
-        tmp_path, 'plugin.notify("late.word", {"n": plugin.wait_for(plugin.storage.schema())})'
+        tmp_path,
+        'plugin.notify("late.word", {"n": plugin.wait_for(plugin.storage.schema()).tables})',
     )
     async with talk:
         await ready(talk)

@@ -48,13 +48,14 @@ def raw(params: dict[str, Any], context: CallContext) -> bytes:
 async def store(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     touched = await plugin.storage.exec("INSERT INTO t VALUES (?)", ["x"])
     found = await plugin.storage.query("SELECT * FROM t")
-    return {"touched": touched, "rows": found.rows, "tables": await plugin.storage.schema()}
+    tables = (await plugin.storage.schema()).tables
+    return {"touched": touched.rows_affected, "rows": found.rows, "tables": tables}
 
 
 async def batch(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     second = params.get("second", "DELETE FROM t")
     done = await plugin.storage.batch([("INSERT INTO t VALUES (?)", ["x"]), (second, ())])
-    return {"rows_affected": sum(done), "statements": done}
+    return {"rows_affected": done.rows_affected, "statements": done.statements}
 
 
 async def block(params: dict[str, Any], context: CallContext) -> None:

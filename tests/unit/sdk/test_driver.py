@@ -110,7 +110,7 @@ async def test_an_unplayed_host_method_is_refused() -> None:
 
     @plugin.method("rows.count")
     async def _count(params: dict[str, Any], context: CallContext) -> int:
-        return await plugin.storage.exec("DELETE FROM t")
+        return (await plugin.storage.exec("DELETE FROM t")).rows_affected
 
     async with PluginDriver(plugin) as host:
         with pytest.raises(RpcError, match="no host method"):

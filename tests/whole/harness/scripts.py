@@ -116,7 +116,9 @@ class Scripts:
             while seq < latest:
                 event = json.loads(stream.recv(PATIENCE_S))
                 seq = event.get("seq", seq)
-                if event.get("topic") == f"lua:{self.project.id}" and "message" in event["data"]:
+                if event.get("topic") != f"lua:{self.project.id}":
+                    continue
+                if event["name"] == "lua.notice":
                     shown.append(event["data"]["message"])
         return shown
 

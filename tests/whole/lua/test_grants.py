@@ -30,17 +30,19 @@ table.sort(names)
 return names
 """
 BASE = {
-    "add_autocomplete_provider", "api_version", "clear_status", "config", "context_usage",
+    "add_autocomplete_provider", "api_version", "clear_status", "compact", "config",
+    "context_usage", "defer",
     "fs.read", "fs.write", "host_version", "http.delete", "http.get", "http.post",
     "json.decode", "json.encode", "log", "notify", "now_ms", "on", "on_terminal_input",
     "override_command", "plugin_config", "register_block_renderer", "register_command",
-    "register_keybinding", "register_widget", "request_capabilities", "requires",
+    "register_keybinding", "register_tool", "register_widget", "request_capabilities", "requires",
     "session.append_entry", "session.fork", "session.list", "session.set_label", "set_status",
-    "sleep_ms", "store.delete", "store.get", "store.keys", "store.set", "ui.confirm",
-    "ui.editor", "ui.input", "ui.notify", "ui.select", "ui.set_footer", "ui.set_header",
+    "schedule", "sleep_ms", "store.delete", "store.get", "store.keys", "store.set", "timer",
+    "ui.confirm", "ui.editor", "ui.input", "ui.notify", "ui.select", "ui.set_footer",
+    "ui.set_header",
 }  # fmt: skip
 ADDED = {
-    "session_write": {"session.entries", "session.switch", "session.fork_to"},
+    "session_write": {"send_message", "session.entries", "session.switch", "session.fork_to"},
     "exec": {"exec"},
 }
 BOTH = ["session_write", "exec"]
@@ -480,7 +482,7 @@ def test_every_newer_name_is_known_and_never_promised_in_vain(
         "return {caps, kage.env('COLOUR'), kage.env('NONE') == nil, kage.config().system_prompt}"
     )
     assert found[0] == {
-        **dict.fromkeys(("context", "env", "net", "fs_write"), True),
-        **dict.fromkeys(("provider", "crypto"), False),
+        **dict.fromkeys(("context", "crypto", "env", "net", "fs_write"), True),
+        "provider": False,
     }
     assert found[1:] == ["green", True, "You help a lot."]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
-from whole.harness.daemon import Daemon
-from whole.harness.model import ModelServer, say
+from whole.harness.conversation import begin, say_to
+from whole.harness.daemon import Daemon, wait_for
+from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
 from whole.harness.scripts import Scripts
 
@@ -22,6 +24,9 @@ PARTLY = """
 kage.request_capabilities({'exec', 'env'})
 kage.register_command{name='part', description='', handler=function() end}
 """
+
+
+WAIT = "for n in $(seq 600); do [ -e go ] && break; sleep 0.1; done"
 
 
 def test_a_notice_of_an_event_is_shown_in_run_and_chat_once(
@@ -45,13 +50,41 @@ def test_a_notice_of_an_event_is_shown_in_run_and_chat_once(
 def test_another_projects_notices_are_not_shown(
     daemon: Daemon, scripts: Scripts, project: Project, model: ModelServer
 ) -> None:
-    scripts.load(tells="kage.on('transform_context', function() kage.notify('nearby') end)")
-    other = daemon.load(Project(project.root.parent / "other"))
-    model.play("walrus", say("Done."))
     # The same folder of scripts serves both; each notice belongs to the project of its run.
-    shown = daemon.cli("run", "walrus", cwd=other.root)
-    assert (shown.out + shown.err).count("[tells] nearby") == 1
+    place = "kage.notify(kage.config().cwd:match('[^/]+$') .. ' ' .. #messages)"
+    scripts.load(tells=f"kage.on('transform_context', function(messages) {place} end)")
+    other = daemon.load(Project(project.root.parent / "other"))
+    model.play("walrus", call("shell.bash", command=WAIT), say("Done."))
+    model.play("seal-lion", say("Done."))
+
+    def meanwhile() -> None:
+        """Let the first project's script speak while the other project's run is under way."""
+        wait_for(lambda: model.asked("walrus"))
+        assert say_to(project, begin(project), "seal-lion")["status"] == "completed"
+        other.write("go", "")
+
+    with ThreadPoolExecutor(1) as pool:
+        spoken = pool.submit(meanwhile)
+        shown = daemon.cli("run", "walrus", cwd=other.root)
+        spoken.result()
+    assert f"{project.root.name} 1" in scripts.notices()
+    lines = [one for one in (shown.out + shown.err).splitlines() if "[tells]" in one]
+    assert [one.split("] ")[-1] for one in lines] == ["other 1", "other 3"]
     daemon.ask("DELETE", f"/projects/{other.id}")
+
+
+def test_what_a_script_says_while_it_loads_is_shown_with_the_next_run_once(
+    daemon: Daemon, scripts: Scripts, project: Project, model: ModelServer
+) -> None:
+    scripts.load(early="kage.notify('loaded, with a wish')")
+    for number, count in enumerate((1, 0)):
+        model.play(f"puffin {number}", say("Done."))
+        shown = daemon.cli("run", f"puffin {number}", cwd=project.root)
+        assert (shown.out + shown.err).count("[early] loaded, with a wish") == count
+    scripts.reload()
+    model.play("puffin chat", say("Done."))
+    chat = daemon.cli("chat", cwd=project.root, stdin="puffin chat\n/quit\n")
+    assert (chat.out + chat.err).count("[early] loaded, with a wish") == 1
 
 
 def test_the_list_says_which_powers_a_script_went_without(

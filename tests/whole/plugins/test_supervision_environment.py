@@ -23,7 +23,7 @@ OF_THE_HOST = {
     "PATH",
     "LANG",
 }
-OF_THE_CAGE = {"PWD", "TMPDIR", "XDG_CACHE_HOME"}
+OF_THE_CAGE = {"PWD", "PYTHONPATH", "TMPDIR", "XDG_CACHE_HOME"}
 BY_PYTHON = {"LC_CTYPE"}
 OF_THE_TEST = {"DIARY", "METHODS"}
 
@@ -159,3 +159,19 @@ def test_a_runtime_that_is_not_found_is_named(own: Callable[..., Daemon], tmp_pa
     usual = Guest(daemon, tmp_path, SHOWS_ENV)
     usual.run()
     assert usual.call()["env"]["KAGED_LOG_LEVEL"] == "info"
+
+
+def test_a_check_finds_programs_where_the_daemon_does(told: Daemon, tmp_path: Path) -> None:
+    folder = tmp_path / "far" / "bin"
+    folder.mkdir(parents=True)
+    program = folder / "greet-by-hand"
+    program.write_text("#!/bin/sh\nexec python3 main.py\n", encoding="utf-8")
+    program.chmod(0o755)
+    guest = Guest(told, tmp_path, {}, name="far-away", command=["greet-by-hand"])
+    missing = told.cli("plugin", "check", str(guest.root), "--dry", "--json", code=6).json
+    assert [one["code"] for one in missing["problems"] if one["severity"] == "error"] == [
+        "command_missing"
+    ]
+    path = f"{told.env['PATH']}:{folder}"
+    found = told.cli("plugin", "check", str(guest.root), "--dry", "--json", env={"PATH": path})
+    assert found.json["ok"] is True

@@ -50,7 +50,7 @@ def granted(one: PluginFolder) -> bool:
 
 
 @whole("PH-AMB-68")
-def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
+def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(  # noqa: PLR0915 - one life, step by step
     own: Callable[..., Daemon], tmp_path: Path
 ) -> None:
     daemon = own()
@@ -64,8 +64,18 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
 
     edit(daemon, head, head + line)
     assert not granted(one), "read when it starts, not before"
+    # Both cages are shown: the one of its next start, and the one that it runs in.
+    (item,) = daemon.cli("cage", "explain", "writer", "--json").json["items"]
+    grants = [one["text"] for one in item["capabilities"] if one["operator_added"]]
+    assert (grants, item["running"]["same"]) == ([GRANT], False)
+    assert item["running"]["allows"] != item["allows"]
+    told = daemon.cli("cage", "explain", "writer").out
+    assert "It runs in this one now" in told
+    assert "kaged plugin restart writer" in told
     daemon.post("/plugins/writer/restart")
     assert granted(one)
+    (item,) = daemon.cli("cage", "explain", "writer", "--json").json["items"]
+    assert item["running"]["same"] is True
 
     # The process dies, and the host starts it again by itself.
     pid = one.state()["pid"]
@@ -89,8 +99,16 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
     edit(daemon, head, head + line)
     with (daemon.home / "plugins" / "writer" / "main.py").open("a", encoding="utf-8") as program:
         program.write("# changed\n")
-    shown = daemon.get("/plugins/writer/renewal")["capabilities"]
+    (daemon.home / "plugins" / "writer" / "more.txt").write_text("new", encoding="utf-8")
+    renewal = daemon.get("/plugins/writer/renewal")
+    shown = renewal["capabilities"]
     assert [one["text"] for one in shown if one["operator_added"]] == [GRANT]
+    assert renewal["changed_files"] == ["changed: main.py", "added: more.txt"]
+    words = "\n".join(renewal["lines"])
+    assert "Capability changes: none" in words
+    assert f"- {GRANT}  (added by the operator)" in words
+    for same in ("version", "description", "kaged_api"):
+        assert f"{same}:" not in words, "what did not change is not shown"
     daemon.cli("plugin", "renew", "writer", "--yes")
     edit(daemon, head + line, head)
     wait_for(lambda: one.state()["state"] == "running")
@@ -103,6 +121,14 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(
     assert one.state()["pid"] == pid
     daemon.post("/plugins/writer/restart")
     assert one.state()["state"] == "failed"
+
+    # A restart starts a plugin that has failed, once what was wrong is right.
+    edit(daemon, f'{head}grants = ["write:fs:nowhere:/x"]\n', head)
+    os.kill(daemon.pid, signal.SIGHUP)
+    wait_for(lambda: daemon.audit("daemon.config_reloaded")[-1]["data"]["problems"] == [])
+    assert daemon.cli("plugin", "restart", "writer").out.strip() == "writer is running."
+    daemon.post("/plugins/writer/disable")
+    assert daemon.post("/plugins/writer/restart")["state"] == "disabled", "off stays off"
 
 
 def remembering(daemon: Daemon, root: Path, **manifest: Any) -> tuple[PluginFolder, Ear]:

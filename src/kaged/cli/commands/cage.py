@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaged.cli.context import locations, quiet_logs
+from kaged.base import KagedError
+from kaged.cli.context import daemon, locations, quiet_logs
 from kaged.cli.output import Output, harmless
 from kaged.cli.runner import command, group
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from kaged.cage import CageRequest
     from kaged.cage.net import NetEvent
     from kaged.config.settings import Settings
-    from kaged.diagnostics.cage_views import CageOwner, CageViews
+    from kaged.diagnostics.cage_views import CageOwner, CageView, CageViews
 
 Name = Annotated[
     str | None,
@@ -52,9 +54,12 @@ def explain(
         found = views.agents()
     else:
         found = [views.find(name, _owner(kind))]
-    output.result({"items": [view.as_json() for view in found]})
-    for view in found:
+    items = [{**view.as_json(), **_running(view)} for view in found]
+    output.result({"items": items})
+    for view, item in zip(found, items, strict=True):
         for line in view.lines():
+            output.line(line)
+        for line in _running_lines(item):
             output.line(line)
 
 
@@ -72,6 +77,39 @@ def shell(
     request = views.shell(view)
     quiet_logs()
     raise typer.Exit(asyncio.run(_shell(settings, request)))
+
+
+def _running(view: CageView) -> dict[str, Any]:
+    """Return the cage that a plugin runs in now; nothing where no daemon is there to be asked."""
+    if view.plugin is None:
+        return {}
+    try:
+        with daemon(start=False) as client:
+            found = client.get(f"/plugins/{view.name}")
+    except KagedError:
+        return {}
+    if found["pid"] is None:
+        return {"running": None}
+    asked = {one.text for one in view.capabilities}
+    same = found["version"] == view.version and asked == {
+        *found["capabilities"],
+        *found["operator_grants"],
+    }
+    return {"running": {"same": same, "pid": found["pid"], "allows": found["cage"]}}
+
+
+def _running_lines(item: dict[str, Any]) -> Iterator[str]:
+    running = item.get("running")
+    if running is None:
+        return
+    if running["same"]:
+        yield f"  It runs with these capabilities now (pid {running['pid']})."
+        return
+    yield "  !! The cage above is the one of its next start."
+    yield f"  It runs in this one now (pid {running['pid']}):"
+    for one in running["allows"]:
+        yield f"    {one['words']}"
+    yield f"  `kaged plugin restart {item['name']}` ends that."
 
 
 def _check(name: str | None, kind: str, policy: Path | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kaged.cli.output import Output
     from kaged.cli.runview import RunView
 
-NOTICE: Final = "lua.notice"
+NOTICES: Final = ("lua.notice", "lua.load_notice")
 TICK_S: Final = 0.25
 LOOK_S: Final = 10.0
 """How long no event may come before the run itself is looked up."""
@@ -143,7 +143,7 @@ class WatchedSession:
         name, data = event["name"], event["data"]
         if data.get("run_id") not in {run_id, None}:
             return None
-        if name.startswith("lua.") and name != NOTICE:
+        if name.startswith("lua.") and name not in NOTICES:
             return None  # dialogs have commands of their own
         self._view.show(event)
         if name == "session.switched" and data.get("current"):

@@ -128,7 +128,7 @@ def _register_verb(verb: str, text: str) -> None:
 for _verb, _text in (
     ("enable", "Enable a plugin, start it and reset its failure counter."),
     ("disable", "Stop a plugin and keep it from starting."),
-    ("restart", "Stop a plugin and start it again."),
+    ("restart", "Stop a plugin and start it again, also one that has failed."),
     ("reload", "Switch a running plugin to its changed files. On a failure the old ones stay."),
 ):
     _register_verb(_verb, _text)

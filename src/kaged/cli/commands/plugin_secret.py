@@ -32,9 +32,7 @@ def set_secret(output: Output, name: Name, key: Key) -> Any:
     path = locations().local_toml
     edit_toml(path, lambda edit: edit.set(("plugins", name, key), value), privacy=Privacy.PRIVATE)
     output.line(f"Set {key} in the section [plugins.{name}] of {path}.")
-    output.note(
-        f"`kaged plugin restart {name}` uses it; `kaged plugin enable {name}` if it has failed."
-    )
+    output.note(f"`kaged plugin restart {name}` uses it.")
     return {"name": name, "key": key, "file": str(path)}
 
 

@@ -35,6 +35,7 @@ class ScriptOut(ApiModel):
     refused: Annotated[list[str], Field(description="Asked for and not granted.")]
     events: list[str]
     commands: list[dict[str, Any]]
+    tools: Annotated[list[str], Field(description="The tools that it gives to agents.")]
     restarts: int
 
 
@@ -104,6 +105,7 @@ class CheckOut(ApiModel):
     capabilities: dict[str, bool]
     events: list[str]
     commands: list[dict[str, Any]]
+    tools: Annotated[list[str], Field(description="The tools that it gives to agents.")]
     notices: list[str]
     used_at_load: list[str]
 
