@@ -23,6 +23,7 @@ from kaged.tools.gates import (
     arguments,
     no_such_tool,
     parse_args,
+    require_edition,
     require_enabled,
     require_open,
     require_scope,
@@ -107,8 +108,15 @@ class ToolDispatcher:
         self._approvals = approvals
         self._quotas = quotas
 
-    async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
-        """Carry out one call.
+    async def dispatch(
+        self,
+        name: str,
+        params: JsonValue,
+        context: ToolCallContext,
+        *,
+        schema_hash: str | None = None,
+    ) -> JsonValue:
+        """Carry out one call; `schema_hash` names the parameters that the caller has read.
 
         Raises:
             ToolError: whatever keeps it from having a result, in the one shape of all tools.
@@ -127,7 +135,7 @@ class ToolDispatcher:
             if self._starts:
                 start = self._begin(trail, params, context)
             await trail.called(params, "" if found is None else found.entry.source)
-            call = self.admit(name, found, params, context)
+            call = self.admit(name, found, params, context, schema_hash)
             if self._quotas is not None:
                 self._quotas.require(call.entry.definition, context)
             hooked = await self._hooked(call, context)
@@ -173,7 +181,12 @@ class ToolDispatcher:
         return result
 
     def admit(
-        self, name: str, found: FoundTool | None, params: JsonValue, context: ToolCallContext
+        self,
+        name: str,
+        found: FoundTool | None,
+        params: JsonValue,
+        context: ToolCallContext,
+        schema_hash: str | None = None,
     ) -> AdmittedCall:
         """Take a call through the gates of the host; returns what is needed to run it.
 
@@ -189,6 +202,7 @@ class ToolDispatcher:
         asked = arguments(found, params)
         require_scope(entry, context)
         require_enabled(entry, asked, tools)
+        require_edition(entry, schema_hash)
         args = parse_args(entry, params, asked)
         return self.decide(entry, args, context)
 
