@@ -302,6 +302,7 @@ class AgentToolService:
         return {
             "agent": agent,
             "cage": cage_summary(policy, str(project.tree.project.root)),
+            "dry_run": tools.dry_run,
             "tools": described,
             "warnings": warnings,
         }
@@ -327,9 +328,7 @@ class AgentToolService:
         context = self._context(project_id, agent, who)
         await self.begin_session(context)
         try:
-            result = await self.dispatcher.dispatch(
-                name, params, context, schema_hash=schema_hash
-            )
+            result = await self.dispatcher.dispatch(name, params, context, schema_hash=schema_hash)
         except ToolError as error:
             error.data = {**error.data, "number": int(error.number), "detail": error.detail}
             raise

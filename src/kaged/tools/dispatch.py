@@ -17,6 +17,7 @@ from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
+from kaged.tools.dry_run import is_held_back, report_of
 from kaged.tools.errors import ToolCapabilityRefused, ToolError
 from kaged.tools.faults import agent_error, broken_tool
 from kaged.tools.gates import (
@@ -76,6 +77,7 @@ class AdmittedCall:
     paths: tuple[ProjectPath, ...]
     policy: CompiledPolicy | None
     workspace: Workspace
+    dry_run: bool = False
 
 
 class ToolDispatcher:
@@ -145,18 +147,7 @@ class ToolDispatcher:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
             await trail.admitted()
-            if _changes(call):
-                await trail.require_durable()
-            handed = ToolInvocation(
-                context,
-                call.args,
-                call.paths,
-                call.policy,
-                call.workspace,
-                self._audit,
-                call.entry.name,
-            )
-            result = await call.entry.tool.handler(handed)
+            result = await self._carry_out(call, trail, context)
             if hooked is not None:
                 result = await hooked.after(call.entry, result)
         except asyncio.CancelledError:
@@ -204,7 +195,9 @@ class ToolDispatcher:
         require_enabled(entry, asked, tools)
         require_edition(entry, schema_hash)
         args = parse_args(entry, params, asked)
-        return self.decide(entry, args, context)
+        admitted = self.decide(entry, args, context)
+        admitted.dry_run = tools.dry_run
+        return admitted
 
     def decide(
         self, entry: RegisteredTool, args: JsonObject, context: ToolCallContext
@@ -244,6 +237,26 @@ class ToolDispatcher:
         return found
 
     # -- own -----------------------------------------------------------------------------------
+
+    async def _carry_out(
+        self, call: AdmittedCall, trail: CallTrail, context: ToolCallContext
+    ) -> JsonValue:
+        """Run the tool, or tell what it would do."""
+        if call.dry_run and is_held_back(call):
+            trail.dry_run = True
+            return report_of(call)
+        if _changes(call):
+            await trail.require_durable()
+        handed = ToolInvocation(
+            context,
+            call.args,
+            call.paths,
+            call.policy,
+            call.workspace,
+            self._audit,
+            call.entry.name,
+        )
+        return await call.entry.tool.handler(handed)
 
     async def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""

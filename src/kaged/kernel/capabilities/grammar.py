@@ -18,6 +18,8 @@ from kaged.kernel.capabilities.terms import (
     NetCapability,
     NoNetCapability,
     PathBase,
+    EventsAccess,
+    EventsCapability,
     StorageAccess,
     StorageCapability,
 )
@@ -39,6 +41,8 @@ FORMS = (
     "net:[]",
     "kaged:storage:read",
     "kaged:storage:write",
+    "kaged:events:publish",
+    "kaged:events:subscribe",
 )
 """Every form a capability can take, for messages and prompts."""
 
@@ -124,6 +128,9 @@ def _read(value: object) -> ManifestCapability:
     for access in StorageAccess:
         if text == f"kaged:storage:{access}":
             return StorageCapability(access)
+    for direction in EventsAccess:
+        if text == f"kaged:events:{direction}":
+            return EventsCapability(direction)
     raise _MalformedCapability("matches no known form" if text else "is empty")
 
 

@@ -12,6 +12,8 @@ from kaged.kernel.capabilities import (
     NetCapability,
     NoNetCapability,
     PathBase,
+    EventsAccess,
+    EventsCapability,
     StorageAccess,
 )
 from kaged.kernel.describe.sentence import Sentence
@@ -59,6 +61,10 @@ def describe_grant(item: ManifestCapability) -> Sentence:
         return _describe_net(item.target)
     if isinstance(item, NoNetCapability):
         return Sentence("use no network")
+    if isinstance(item, EventsCapability):
+        if item.access is EventsAccess.PUBLISH:
+            return Sentence("send events to other plugins, which may have rights that it has not")
+        return Sentence("receive the events of other plugins, of all projects")
     what = "read and write" if item.access is StorageAccess.WRITE else "read"
     return Sentence(f"{what} its own tables in the host's storage")
 

@@ -122,9 +122,7 @@ def _tokens(ready: Ready, data: JsonValue, legend: JsonValue) -> list[JsonObject
             break  # about another text than this one
         begin = source.from_server({"line": line, "character": start}, encoding)
         end = source.from_server({"line": line, "character": start + length}, encoding)
-        modifiers: list[JsonValue] = [
-            name for bit, name in enumerate(flags) if bits & (1 << bit)
-        ]
+        modifiers: list[JsonValue] = [name for bit, name in enumerate(flags) if bits & (1 << bit)]
         found.append(
             {
                 **begin.as_json(),

@@ -150,7 +150,8 @@ def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple
             handle,
             paths=_paths,
             requires_for=_requires,
-            changes=lambda args: _action(args) in CHANGING,
+            # A raw request may be one to execute a command of the server's.
+            changes=lambda args: _action(args) in CHANGING or _action(args) == "request",
             check=_check,
         ),
     )

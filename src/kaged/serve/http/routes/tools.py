@@ -86,6 +86,9 @@ class ToolsOut(ApiModel):
 
     agent: str
     cage: Annotated[Any, Field(description="What the agent's cage grants, or `uncaged`.")]
+    dry_run: Annotated[
+        bool, Field(description="Whether changes are only reported, not carried out.")
+    ]
     tools: list[ToolOut]
     warnings: list[RuleWarningOut]
 
