@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -86,7 +87,7 @@ class StandIn:
         self._server.server_close()
 
 
-def set_up(daemon: Daemon, name: str, *ports: int, **settings: Any) -> None:
+def set_up(daemon: Daemon, name: str, /, *ports: int, **settings: Any) -> None:
     """Install a plugin of the gallery by command, write its section, and enable it."""
     daemon.cli("plugin", "install", f"gallery:{name}", "--yes")
     path = daemon.home / "local.toml"
@@ -101,7 +102,15 @@ def set_up(daemon: Daemon, name: str, *ports: int, **settings: Any) -> None:
 
 def resident_kib(pid: int) -> int:
     """Return the memory that a process has in use."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        found = re.search(r"VmRSS:\s+(\d+) kB", file.read())
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"))
     assert found
     return int(found[1])
+
+
+def command_pid(pid: int) -> int:
+    """Return the last process of a chain: bwrap's child is the plugin."""
+    while True:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
+        if not children:
+            return pid
+        pid = int(children[-1])
