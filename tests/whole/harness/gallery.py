@@ -20,6 +20,10 @@ import tomlkit
 from whole.harness.daemon import Daemon
 
 
+LIMIT_KIB = 24 * 1024
+"""What a waiting plugin may take: Python and the SDK with its event loop are most of it."""
+
+
 class Asked:
     """One request that a stand-in got."""
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from whole.harness.daemon import Daemon, wait_for
-from whole.harness.gallery import Asked, Reply, StandIn, command_pid, resident_kib, set_up
+from whole.harness.gallery import LIMIT_KIB, Asked, Reply, StandIn, command_pid, resident_kib, set_up
 from whole.harness.model import ModelServer, say
 from whole.harness.people import FRONT_END
 from whole.harness.project import Project
@@ -164,7 +164,7 @@ def test_it_follows_invitations_of_those_who_may_and_goes_on_after_a_restart(
     home.write(CABIN, ANN, "sail-1?", 2)
     daemon.cli("plugin", "enable", "matrix")
     kib = resident_kib(command_pid(daemon.get("/plugins/matrix")["pid"]))
-    assert kib <= 15 * 1024, kib
+    assert kib <= LIMIT_KIB, kib
     wait_for(lambda: "Set it." in home.answers(CABIN))
     [project] = daemon.get("/projects")["items"]
     sessions = daemon.get(f"/projects/{project['id']}/sessions")["items"]
