@@ -51,7 +51,7 @@ def ask(
     job = json.dumps({**asked, "patience_s": patience_s}).encode()
     job_out, job_in = os.pipe()
     answer_out, answer_in = os.pipe()
-    command = [sys.executable, "-I", "-S", os.path.abspath(__file__)]
+    command = [sys.executable, "-I", "-S", __file__]
     try:
         child = os.posix_spawn(
             sys.executable,
@@ -66,9 +66,9 @@ def ask(
         os.close(job_out)
         os.close(answer_in)
     try:
-        with contextlib.suppress(BrokenPipeError), open(job_in, "wb") as pipe:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(job_in, "wb") as pipe:
             pipe.write(job)
-        with open(answer_out, "rb") as pipe:
+        with os.fdopen(answer_out, "rb") as pipe:
             said = pipe.read()
     finally:
         os.waitpid(child, 0)
@@ -82,9 +82,9 @@ def ask(
 
 
 def _make() -> dict[str, Any]:
-    import http.client
-    import signal
-    from urllib.parse import urlsplit
+    import http.client  # noqa: PLC0415 - for the child alone
+    import signal  # noqa: PLC0415 - see above
+    from urllib.parse import urlsplit  # noqa: PLC0415 - see above
 
     job = json.loads(sys.stdin.buffer.read())
     signal.alarm(job["patience_s"])  # ends the process, whatever it waits for

@@ -44,9 +44,9 @@ def occurrences(text: str, first: datetime, last: datetime) -> list[Occurrence]:
     zone = first.tzinfo or UTC
     events = list(_events(text))
     moved = {
-        (_one(event, "UID"), found.at)
+        (_one(event, "UID"), instead.at)
         for event in events
-        if (found := _moment(event, "RECURRENCE-ID", zone)) is not None
+        if (instead := _moment(event, "RECURRENCE-ID", zone)) is not None
     }
     found: list[Occurrence] = []
     for event in events:
@@ -111,9 +111,7 @@ def _plain(text: str) -> str:
     return " ".join(words.split())[:300]
 
 
-def _moments(
-    event: dict[str, list[tuple[str, str]]], name: str, zone: tzinfo
-) -> Iterator[Moment]:
+def _moments(event: dict[str, list[tuple[str, str]]], name: str, zone: tzinfo) -> Iterator[Moment]:
     for params, values in event.get(name, []):
         for value in values.split(","):
             try:
@@ -143,9 +141,7 @@ def _read(params: str, value: str, zone: tzinfo) -> Moment:
     return Moment(at.replace(tzinfo=own), False)
 
 
-def _length(
-    event: dict[str, list[tuple[str, str]]], start: Moment, zone: tzinfo
-) -> timedelta:
+def _length(event: dict[str, list[tuple[str, str]]], start: Moment, zone: tzinfo) -> timedelta:
     end = _moment(event, "DTEND", zone)
     if end is not None:
         return max(end.at - start.at, timedelta())

@@ -114,9 +114,7 @@ def from_gitlab(issue: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def call(
-    context: CallContext, method: str, path: str, body: Any = None, **query: Any
-) -> Any:
+def call(context: CallContext, method: str, path: str, body: Any = None, **query: Any) -> Any:
     """Ask the service about the caller's repository; returns its JSON."""
     from urllib.parse import quote, urlencode  # noqa: PLC0415 - not needed while waiting
 

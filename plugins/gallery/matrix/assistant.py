@@ -39,7 +39,7 @@ class Assistant:
             "X-Kaged-Chat-Id": chat,
         }
         key = f"{chat} {person}" if private else chat
-        status, said = 404, None
+        status, said = 404, {}
         if key in self._sessions:
             status, said = self._ask("POST", f"/{self._sessions[key]}/message", who, text=text)
         if status == 404:  # the first word, or the session was deleted

@@ -1,7 +1,7 @@
 """matrix: people of Matrix rooms talk to an agent of kaged, each as themselves.
 
-The homeserver says who wrote a message, and that id goes to the daemon as `X-Kaged-User-Id`. So what
-a person may do, and what is theirs, is decided by the daemon and not by this plugin.
+The homeserver says who wrote a message, and that id goes to the daemon as `X-Kaged-User-Id`. So
+what a person may do, and what is theirs, is decided by the daemon and not by this plugin.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Link:
                 status["connected"] = True
             except (Unreachable, KeyError, TypeError) as error:
                 status["connected"] = False
-                print(f"homeserver: {error}", file=sys.stderr, flush=True)
+                plugin.log.warning(f"homeserver: {error}")
                 time.sleep(RETRY_S)
 
     def _sync(self) -> None:
@@ -116,11 +116,13 @@ class Link:
             try:
                 words = self._assistant.answer(sender, room, text, private=private)
                 # The event's id makes the answer's: one that is sent again is not said twice.
-                path = f"/rooms/{quote(room, safe='')}/send/m.room.message/{quote(event_id, safe='')}"
+                path = (
+                    f"/rooms/{quote(room, safe='')}/send/m.room.message/{quote(event_id, safe='')}"
+                )
                 self._ask("PUT", path, {"msgtype": "m.text", "body": words[:TEXT_CHARS]})
                 status["answered"] += 1
             except (Unreachable, KeyError, TypeError) as error:
-                print(f"answer: {error}", file=sys.stderr, flush=True)
+                plugin.log.warning(f"answer: {error}")
 
     def _may(self, person: str) -> bool:
         return any(fnmatchcase(person, one) for one in self._config["people"])

@@ -41,8 +41,8 @@ def search(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     return {"results": found[:limit], "count": len(found[:limit])}
 
 
-def by_searxng(query: str, limit: int, page: int) -> list[dict[str, str]]:
-    """Ask SearXNG; it has a fixed number of results per page."""
+def by_searxng(query: str, _limit: int, page: int) -> list[dict[str, str]]:
+    """Ask SearXNG; it has a fixed number of results per page, whatever the limit."""
     asked = {"q": query, "format": "json", "pageno": page, "language": config.get("language")}
     said = get(f"{str(config['url']).rstrip('/')}/search", asked, {}, "SearXNG")
     return shown(said.get("results"), "content")

@@ -242,9 +242,9 @@ class ToolDispatcher:
         self, call: AdmittedCall, trail: CallTrail, context: ToolCallContext
     ) -> JsonValue:
         """Run the tool, or tell what it would do."""
-        if call.dry_run and is_held_back(call):
+        if call.dry_run and is_held_back(call.entry.tool, call.args):
             trail.dry_run = True
-            return report_of(call)
+            return report_of(call.entry.tool, call.args, call.paths)
         if _changes(call):
             await trail.require_durable()
         handed = ToolInvocation(

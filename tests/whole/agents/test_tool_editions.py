@@ -63,9 +63,7 @@ def test_a_call_for_the_parameters_of_before_is_told_of_those_of_now(
     # And on record, with every call: which parameters the tool had.
     rows = daemon.get(f"/projects/{project.id}/sessions")["items"]
     calls = [
-        each
-        for row in rows
-        for each in project.get(f"/sessions/{row['id']}/tool-calls")["items"]
+        each for row in rows for each in project.get(f"/sessions/{row['id']}/tool-calls")["items"]
     ]
     hashes = [each["schema_hash"] for each in calls if each["tool_name"] == tool]
     assert (hashes.count(old), set(hashes)) == (1, {old, new})

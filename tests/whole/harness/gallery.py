@@ -19,7 +19,6 @@ import tomlkit
 
 from whole.harness.daemon import Daemon
 
-
 LIMIT_KIB = 24 * 1024
 """What a waiting plugin may take: Python and the SDK with its event loop are most of it."""
 
@@ -92,16 +91,22 @@ class StandIn:
 
 
 def set_up(daemon: Daemon, name: str, /, *ports: int, **settings: Any) -> None:
-    """Install a plugin of the gallery by command, write its section, and enable it."""
-    daemon.cli("plugin", "install", f"gallery:{name}", "--yes")
-    path = daemon.home / "local.toml"
-    file = tomlkit.parse(path.read_text("utf-8"))
-    section: Any = file["plugins"][name]  # type: ignore[index] - the install wrote it
-    section.update(settings)
+    """Install a plugin of the gallery, write its section as an operator does, and enable it."""
+    word = f"gallery:{name}"
+    shown = daemon.post("/plugins/preview", {"path": word})
+    daemon.post("/plugins", {"path": word, "digest": shown["digest"]})
     if ports:
-        section["grants"] = [f"net:localhost:{port}" for port in ports]
+        settings["grants"] = [f"net:localhost:{port}" for port in ports]
+    write_section(daemon, name, **settings)
+    daemon.post(f"/plugins/{name}/enable")
+
+
+def write_section(daemon: Daemon, name: str, /, **settings: Any) -> None:
+    """Change the operator's settings of a plugin; its next start reads them."""
+    file = tomlkit.parse((daemon.home / "local.toml").read_text("utf-8"))
+    section: Any = file["plugins"][name]
+    section.update(settings)
     daemon.write("local.toml", tomlkit.dumps(file))
-    daemon.cli("plugin", "enable", name)
 
 
 def resident_kib(pid: int) -> int:

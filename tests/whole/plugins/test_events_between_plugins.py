@@ -47,7 +47,9 @@ class Listener:
 @pytest.fixture
 def sender(daemon: Daemon, tmp_path: Path) -> Relay:
     """Return a plugin that may publish."""
-    return Relay(daemon, tmp_path, f"sender-{tmp_path.name[-4:].lower().replace('_', 'x')}", PUBLISH)
+    return Relay(
+        daemon, tmp_path, f"sender-{tmp_path.name[-4:].lower().replace('_', 'x')}", PUBLISH
+    )
 
 
 @whole("PH-BEY-03")

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from whole.harness.daemon import Daemon
-from whole.harness.gallery import LIMIT_KIB, Asked, Reply, StandIn, command_pid, resident_kib, set_up
+from whole.harness.gallery import (
+    LIMIT_KIB,
+    Asked,
+    Reply,
+    StandIn,
+    command_pid,
+    resident_kib,
+    set_up,
+    write_section,
+)
 from whole.harness.model import ModelServer
 from whole.harness.project import Project
 
@@ -25,50 +34,48 @@ GITLAB_ISSUE = {
     "labels": ["bug"], "web_url": "https://gitlab.com/sea/boats/-/issues/3",
     "updated_at": "2026-11-02T10:00:00Z", "description": "Stuck.",
 }  # fmt: skip
-FEED = "\r\n".join(
-    (
-        "BEGIN:VCALENDAR",
-        "BEGIN:VEVENT",
-        "UID:standup",
-        "DTSTART;TZID=Europe/Berlin:20261102T090000",
-        "DTEND;TZID=Europe/Berlin:20261102T093000",
-        "RRULE:FREQ=WEEKLY;BYDAY=MO,WE;UNTIL=20261130T235959Z",
-        "EXDATE;TZID=Europe/Berlin:20261118T090000",
-        "SUMMARY:Stand-up\\, with\r\n  tea",
-        "BEGIN:VALARM",
-        "TRIGGER:-PT5M",
-        "END:VALARM",
-        "END:VEVENT",
-        "BEGIN:VEVENT",
-        "UID:standup",
-        "RECURRENCE-ID;TZID=Europe/Berlin:20261123T090000",
-        "DTSTART;TZID=Europe/Berlin:20261123T110000",
-        "DURATION:PT30M",
-        "SUMMARY:Stand-up later",
-        "END:VEVENT",
-        "BEGIN:VEVENT",
-        "UID:dentist",
-        "DTSTART:20261123T101500Z",
-        "DTEND:20261123T110000Z",
-        "SUMMARY:Dentist",
-        "LOCATION:Harbour 1",
-        "END:VEVENT",
-        "BEGIN:VEVENT",
-        "UID:off",
-        "DTSTART;VALUE=DATE:20261124",
-        "DTEND;VALUE=DATE:20261126",
-        "SUMMARY:Off",
-        "END:VEVENT",
-        "BEGIN:VEVENT",
-        "UID:gone",
-        "DTSTART:20261123T120000Z",
-        "STATUS:CANCELLED",
-        "SUMMARY:Cancelled",
-        "END:VEVENT",
-        "END:VCALENDAR",
-        "",
-    )
-)
+FEED = """\
+BEGIN:VCALENDAR
+BEGIN:VEVENT
+UID:standup
+DTSTART;TZID=Europe/Berlin:20261102T090000
+DTEND;TZID=Europe/Berlin:20261102T093000
+RRULE:FREQ=WEEKLY;BYDAY=MO,WE;UNTIL=20261130T235959Z
+EXDATE;TZID=Europe/Berlin:20261118T090000
+SUMMARY:Stand-up\\, with
+  tea
+BEGIN:VALARM
+TRIGGER:-PT5M
+END:VALARM
+END:VEVENT
+BEGIN:VEVENT
+UID:standup
+RECURRENCE-ID;TZID=Europe/Berlin:20261123T090000
+DTSTART;TZID=Europe/Berlin:20261123T110000
+DURATION:PT30M
+SUMMARY:Stand-up later
+END:VEVENT
+BEGIN:VEVENT
+UID:dentist
+DTSTART:20261123T101500Z
+DTEND:20261123T110000Z
+SUMMARY:Dentist
+LOCATION:Harbour 1
+END:VEVENT
+BEGIN:VEVENT
+UID:off
+DTSTART;VALUE=DATE:20261124
+DTEND;VALUE=DATE:20261126
+SUMMARY:Off
+END:VEVENT
+BEGIN:VEVENT
+UID:gone
+DTSTART:20261123T120000Z
+STATUS:CANCELLED
+SUMMARY:Cancelled
+END:VEVENT
+END:VCALENDAR
+""".replace("\n", "\r\n")
 
 
 def apprise(asked: Asked) -> Reply:
@@ -104,7 +111,11 @@ def search_engine(asked: Asked) -> Reply:
     """Answer as SearXNG with its JSON format, as Brave, and as a service for embeddings."""
     if asked.path == "/v1/embeddings":
         rows = [
-            {"object": "embedding", "index": index, "embedding": [float("schedule" in text or "deploy" in text), 0.1]}
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": [float("schedule" in text or "deploy" in text), 0.1],
+            }
             for index, text in enumerate(asked.body["input"])
         ]
         return 200, {"object": "list", "data": rows[::-1], "model": asked.body["model"]}
@@ -161,11 +172,7 @@ def daemon(module_path: Path, model: ModelServer, services: dict[str, StandIn]) 
 @pytest.fixture(scope="module")
 def boats(daemon: Daemon, module_path: Path) -> Project:
     """Return a project that uses all of them."""
-    repository = {"config": {"repository": "sea/boats"}}
-    names = ("notify", "issues", "web-search", "calendar-digest")
-    plugins: dict[str, Any] = {name: {"package": name} for name in names}
-    plugins["issues"] |= repository
-    plugins["notify"] |= {"config": {"tag": "crew"}}
+    plugins = _declared(repository="sea/boats")
     return daemon.load(Project(module_path / "boats", plugins=plugins))
 
 
@@ -225,12 +232,12 @@ def test_issues_are_read_and_a_project_chooses_a_repository_and_no_more(
     assert "reading only" in boats.fail("issues.comment", number=7, body="x")["message"]
     assert host.take() == []
     for repository, said in (("land/ships", "does not allow"), ("../x", "is no repository")):
-        _configure(boats, "issues", repository=repository)
+        _configure(boats, repository=repository)
         assert said in boats.fail("issues.list")["message"]
     assert host.take() == []
-    _configure(boats, "issues", repository="land/cars")
+    _configure(boats, repository="land/cars")
     assert "no such repository" in boats.fail("issues.list")["message"]
-    _configure(boats, "issues", repository="sea/boats")
+    _configure(boats, repository="sea/boats")
 
 
 def test_writing_and_gitlab_are_the_operators_settings(
@@ -305,19 +312,25 @@ def test_the_copies_of_the_shared_file_are_the_same() -> None:
     assert len(found) >= 5
 
 
-def _configure(project: Project, name: str, **config: Any) -> None:
-    """Set a plugin's settings in the project's file, as its knobs do."""
-    for key, value in config.items():
-        words = ("--project", project.id, "--set", f"{key}={value}")
-        project.daemon.cli("plugin", "knobs", name, *words)
+def _configure(project: Project, **config: Any) -> None:
+    """Set what the project says about `issues`."""
+    plugins = _declared(**config)
+    project.describe(plugins=plugins)
+    project.reload()
+
+
+def _declared(**issues: Any) -> dict[str, Any]:
+    names = ("notify", "issues", "web-search", "calendar-digest")
+    plugins: dict[str, Any] = {name: {"package": name} for name in names}
+    plugins["issues"]["config"] = issues
+    plugins["notify"]["config"] = {"tag": "crew"}
+    return plugins
 
 
 def _operator(daemon: Daemon, name: str, **settings: Any) -> None:
     """Change the operator's settings of a plugin and start it anew."""
-    for key, value in settings.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        daemon.cli("plugin", "secret", "set", name, key, stdin=f"{text}\n")
-    daemon.cli("plugin", "restart", name)
+    write_section(daemon, name, **settings)
+    daemon.post(f"/plugins/{name}/restart")
 
 
 def test_memories_are_found_by_words_and_where_there_is_a_service_by_meaning(
@@ -348,10 +361,10 @@ def test_memories_are_found_by_words_and_where_there_is_a_service_by_meaning(
 
 
 def test_none_takes_much_memory_while_it_waits(daemon: Daemon, boats: Project) -> None:
-    daemon.cli("plugin", "enable", "git-insight")
+    daemon.post("/plugins/git-insight/enable")
     names = ("notify", "issues", "web-search", "calendar-digest", "git-insight", "memory-markdown")
     for name in names:
-        daemon.cli("plugin", "restart", name)
+        daemon.post(f"/plugins/{name}/restart")
         pid = daemon.get(f"/plugins/{name}")["pid"]
         kib = resident_kib(command_pid(pid))
         assert kib <= LIMIT_KIB, (name, kib)

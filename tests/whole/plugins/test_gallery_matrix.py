@@ -11,7 +11,15 @@ from urllib.parse import unquote
 import pytest
 
 from whole.harness.daemon import Daemon, wait_for
-from whole.harness.gallery import LIMIT_KIB, Asked, Reply, StandIn, command_pid, resident_kib, set_up
+from whole.harness.gallery import (
+    LIMIT_KIB,
+    Asked,
+    Reply,
+    StandIn,
+    command_pid,
+    resident_kib,
+    set_up,
+)
 from whole.harness.model import ModelServer, say
 from whole.harness.people import FRONT_END
 from whole.harness.project import Project
@@ -159,10 +167,10 @@ def test_it_follows_invitations_of_those_who_may_and_goes_on_after_a_restart(
     home.tell(invite={"!trap:evil.org": invite(EVE), DEN: invite(ANN)})
     wait_for(lambda: home.joined)
     assert home.joined == [DEN]
-    daemon.cli("plugin", "disable", "matrix")
+    daemon.post("/plugins/matrix/disable")
     model.play("sail-1", say("Set it."))
     home.write(CABIN, ANN, "sail-1?", 2)
-    daemon.cli("plugin", "enable", "matrix")
+    daemon.post("/plugins/matrix/enable")
     kib = resident_kib(command_pid(daemon.get("/plugins/matrix")["pid"]))
     assert kib <= LIMIT_KIB, kib
     wait_for(lambda: "Set it." in home.answers(CABIN))

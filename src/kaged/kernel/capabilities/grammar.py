@@ -12,14 +12,14 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.hints import guesses
 from kaged.kernel.capabilities.terms import (
     CapabilityPath,
+    EventsAccess,
+    EventsCapability,
     ExecCapability,
     FsCapability,
     ManifestCapability,
     NetCapability,
     NoNetCapability,
     PathBase,
-    EventsAccess,
-    EventsCapability,
     StorageAccess,
     StorageCapability,
 )
@@ -50,6 +50,10 @@ _BINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}")
 _GLOB = re.compile(r"[*?\[]")
 _SHOWN_CHARS = 120
 _PREFIXES = {"config:": PathBase.CONFIG, "project:": PathBase.PROJECT}
+_OWN: Mapping[str, StorageCapability | EventsCapability] = {
+    one.text: one
+    for one in (*map(StorageCapability, StorageAccess), *map(EventsCapability, EventsAccess))
+}
 _FS = {"read:fs:": FsMode.RO, "write:fs:": FsMode.RW}
 
 
@@ -125,12 +129,8 @@ def _read(value: object) -> ManifestCapability:
             return NetCapability(parse_target(text.removeprefix("net:")))
         except NetTargetInvalid as error:
             raise _MalformedCapability(str(error)) from error
-    for access in StorageAccess:
-        if text == f"kaged:storage:{access}":
-            return StorageCapability(access)
-    for direction in EventsAccess:
-        if text == f"kaged:events:{direction}":
-            return EventsCapability(direction)
+    if text in _OWN:
+        return _OWN[text]
     raise _MalformedCapability("matches no known form" if text else "is empty")
 
 

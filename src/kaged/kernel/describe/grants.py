@@ -6,14 +6,14 @@ from enum import StrEnum
 
 from kaged.kernel.capabilities import (
     CapabilityPath,
+    EventsAccess,
+    EventsCapability,
     ExecCapability,
     FsCapability,
     ManifestCapability,
     NetCapability,
     NoNetCapability,
     PathBase,
-    EventsAccess,
-    EventsCapability,
     StorageAccess,
 )
 from kaged.kernel.describe.sentence import Sentence

@@ -122,8 +122,9 @@ DEFINITION: Final = ToolDefinition(
         "atomically), rename_file (moves the file and updates imports), code_actions (fixes on "
         "offer; apply them with edit.text), call_hierarchy (direction incoming or outgoing), "
         "format (the edits of a formatter; apply them with edit.text), semantic_tokens, status, "
-        "reload, capabilities, request (raw, for agents without a cage). Positions: `line` from 1 with `symbol` (the name on that line) "
-        "or `character` from 0. Results outside your cage have a path and line only."
+        "reload, capabilities, request (raw, for agents without a cage). Positions: `line` from 1 "
+        "with `symbol` (the name on that line) or `character` from 0. Results outside your cage "
+        "have a path and line only."
     ),
     parameters=PARAMETERS,
     returns={"type": "object"},
