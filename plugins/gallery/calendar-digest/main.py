@@ -41,7 +41,7 @@ def digest(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
 
 @plugin.hook("on_session_start")
 def on_session_start(params: dict[str, Any], context: CallContext) -> dict[str, Any] | None:
-    """Tell the agent what today brings, where the project wants that."""
+    """Put what today brings into the prompt, where the project wants that."""
     if (context.config or {}).get("inject_on_start") is not True:
         return None
     events = read("", 1)["events"]

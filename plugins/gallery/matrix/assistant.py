@@ -32,7 +32,7 @@ class Assistant:
             self._sessions = {}
 
     def answer(self, person: str, chat: str, text: str, *, private: bool) -> str:
-        """Say something for a person and return what the agent answers. Raises Unreachable."""
+        """Send what a person said and return what the agent answers. Raises Unreachable."""
         who = {
             "X-Kaged-User-Id": person,
             "X-Kaged-Chat-Type": "private" if private else "group",

@@ -39,7 +39,7 @@ def send(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
 
 @plugin.hook("on_session_idle")
 def on_session_idle(params: dict[str, Any], context: CallContext) -> None:
-    """Tell that a session waits for somebody, where the project wants that."""
+    """Notify that a session waits for somebody, where the project wants that."""
     settings = context.config or {}
     if settings.get("on_idle") is True:
         text = f"A session of {context.agent_path or 'an agent'} has nothing more to do."
