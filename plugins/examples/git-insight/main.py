@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
 from pathlib import Path
@@ -32,46 +31,41 @@ def inside(path: str) -> str:
     return path
 
 
-async def git(*args: str) -> str:
+def git(*args: str) -> str:
     """Run git in the project without hooks, pagers, or anyone's configuration."""
-    process = await asyncio.create_subprocess_exec(
-        "git",
-        "--no-pager",
-        "-c",
-        "safe.directory=*",
-        "-c",
-        "core.fsmonitor=false",
-        *args,
-        cwd=project_root(),
-        env={
-            "PATH": os.environ.get("PATH", "/usr/bin"),
-            "HOME": "/nonexistent",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "LC_ALL": "C.UTF-8",
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=OUTPUT_LIMIT_BYTES,
-    )
+    import subprocess  # noqa: PLC0415 - not needed while waiting
+
+    options = ("--no-pager", "-c", "safe.directory=*", "-c", "core.fsmonitor=false")
+    environ = {
+        "PATH": os.environ.get("PATH", "/usr/bin"),
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "LC_ALL": "C.UTF-8",
+    }
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            out, err = await process.communicate()
-    except TimeoutError:
-        process.kill()
+        done = subprocess.run(  # noqa: S603 - git, with paths that were checked, in a cage
+            ["git", *options, *args],  # noqa: S607 - the cage has one git
+            cwd=project_root(),
+            env=environ,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
         raise PluginError(f"git took longer than {TIMEOUT_S} s") from None
-    if process.returncode != 0:
-        reason = err.decode("utf-8", "replace").strip().splitlines()
-        raise PluginError(f"git: {reason[0] if reason else process.returncode}")
-    return out[:OUTPUT_LIMIT_BYTES].decode("utf-8", "replace")
+    if done.returncode != 0:
+        reason = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise PluginError(f"git: {reason[0] if reason else done.returncode}")
+    return done.stdout[:OUTPUT_LIMIT_BYTES].decode("utf-8", "replace")
 
 
 @plugin.tool("history")
-async def history(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
+def history(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     """Return the newest commits."""
     limit = int(params.get("limit", 20))
     where = ["--", inside(params["path"])] if "path" in params else []
-    out = await git("log", f"-{limit}", f"--format=%h{UNIT}%aI{UNIT}%an{UNIT}%s", *where)
+    out = git("log", f"-{limit}", f"--format=%h{UNIT}%aI{UNIT}%an{UNIT}%s", *where)
     commits = [
         dict(zip(("hash", "date", "author", "subject"), line.split(UNIT), strict=False))
         for line in out.splitlines()
@@ -80,11 +74,11 @@ async def history(params: dict[str, Any], context: CallContext) -> dict[str, Any
 
 
 @plugin.tool("blame")
-async def blame(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
+def blame(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     """Return who last changed which lines, neighbouring lines of one commit together."""
     start = int(params.get("start", 1))
     span = f"{start},{params['end']}" if "end" in params else f"{start},"
-    out = await git("blame", "--line-porcelain", "-L", span, "--", inside(params["path"]))
+    out = git("blame", "--line-porcelain", "-L", span, "--", inside(params["path"]))
     ranges: list[dict[str, Any]] = []
     current: dict[str, Any] = {}
     line = start - 1
@@ -105,10 +99,10 @@ async def blame(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
 
 
 @plugin.tool("hot_spots")
-async def hot_spots(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
+def hot_spots(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     """Count in how many commits each file changed."""
     commits = int(params.get("commits", 500))
-    out = await git("log", f"-{commits}", "--format=", "--name-only", "--no-renames")
+    out = git("log", f"-{commits}", "--format=", "--name-only", "--no-renames")
     counts = Counter(line for line in out.splitlines() if line)
     top = counts.most_common(int(params.get("limit", 20)))
     return {"files": [{"path": path, "commits": count} for path, count in top]}

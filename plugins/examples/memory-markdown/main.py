@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -22,6 +21,9 @@ DEFAULTS: dict[str, Any] = {
     "default_tag": "",
     "preamble": "What you retained in earlier sessions:",
     "written_by": None,
+    "embeddings_url": "",
+    "embeddings_model": "",
+    "embeddings_token": "",
 }
 ROOTS = {"config:": "KAGED_CONFIG_ROOT", "project:": "KAGED_PROJECT_ROOT"}
 # "Remember that we deploy on Fridays." in a user's message is worth keeping without being asked.
@@ -53,7 +55,9 @@ def store_for(context: CallContext) -> MarkdownStore:
     """Choose the memory that this caller sees."""
     project = context.project_id or "no-project"
     readable = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")[-40:] or "project"
-    digest = hashlib.sha256(project.encode()).hexdigest()[:8]
+    from hashlib import sha256  # noqa: PLC0415 - takes more memory than the plugin while it waits
+
+    digest = sha256(project.encode()).hexdigest()[:8]
     scope = "shared" if config["isolation"] == "project" else context.agent_path or "no-agent"
     return MarkdownStore(base_folder() / f"{readable}-{digest}" / re.sub(r"[^\w.-]", "_", scope))
 
@@ -100,11 +104,40 @@ def recall(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     """Search what was retained."""
     limit = int(params.get("limit") or config["max_results"])
     tags = tuple(params.get("tags") or ())
-    found = store_for(context).find(str(params["query"]), tags, float(config["min_score"]))
+    store, query = store_for(context), str(params["query"])
+    found = store.find(query, tags, float(config["min_score"]))
+    problem = ""
+    if config["embeddings_url"]:
+        found, problem = by_meaning(store, query, tags, found)
     if config["order"] == "newest":
         found.sort(key=lambda pair: (pair[1].created, pair[1].id), reverse=True)
     results = [{**brief(memory), "score": round(score, 2)} for score, memory in found[:limit]]
-    return {"memories": results, "total": len(found)}
+    answer: dict[str, Any] = {"memories": results, "total": len(found)}
+    if problem:
+        answer["by_words_only"] = problem
+    return answer
+
+
+def by_meaning(
+    store: MarkdownStore, query: str, tags: tuple[str, ...], found: list[tuple[float, Memory]]
+) -> tuple[list[tuple[float, Memory]], str]:
+    """Add what means the same in other words; returns also why that was not possible."""
+    from vectors import Embeddings, Unreachable  # noqa: PLC0415 - most have no such service
+
+    url, model = str(config["embeddings_url"]), str(config["embeddings_model"])
+    all_of_them = [one for one in store.all() if set(tags) <= set(one.tags)]
+    try:
+        service = Embeddings(store.folder, url, model, str(config["embeddings_token"]))
+        alike = service.alike(query, all_of_them)
+    except Unreachable as error:
+        return found, str(error)
+    words = {memory.id: score for score, memory in found}
+    scored = [
+        (max(words.get(one.id, 0.0), alike.get(one.id, 0.0)), one)
+        for one in all_of_them
+        if one.id in words or one.id in alike
+    ]
+    return sorted(scored, key=lambda pair: pair[0], reverse=True), ""
 
 
 @plugin.tool("forget")

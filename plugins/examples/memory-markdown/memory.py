@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import secrets
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 FORGOTTEN = ".forgotten"
@@ -69,15 +67,17 @@ class MarkdownStore:
     """A folder of memories. Reads what is there each time; people may change it in between."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = self._folder = folder
 
     def add(
         self, content: str, tags: tuple[str, ...], context: str, extra: dict[str, str]
     ) -> Memory:
         """Keep a new memory; the file is whole or not there at all."""
+        from datetime import UTC, datetime  # noqa: PLC0415 - not needed while waiting
+
         now = datetime.now(UTC)
         memory = Memory(
-            id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+            id=f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}",
             content=content,
             created=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
             tags=tags,

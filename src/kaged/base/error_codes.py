@@ -195,6 +195,7 @@ _PLUGINS: _Rows = {
     "plugin_not_found": (404, "No plugin of this name is installed."),
     "plugin_scaffold_refused": (409, "A new plugin cannot be written there, or under that name."),
     "plugin_source_not_allowed": (403, "The configuration does not allow this source."),
+    "plugin_not_in_gallery": (404, "The gallery has no plugin of this name."),
     "plugin_source_unavailable": (502, "The plugin could not be fetched from its source."),
     "plugin_start_failed": (502, "A step of the plugin's start failed; see `step`."),
     "plugin_state_refused": (409, "The plugin's state does not allow this."),

@@ -111,6 +111,7 @@ class ResolvedAgent:
     plugins: tuple[ResolvedPlugin, ...]
     compaction: Sourced[ResolvedCompaction]
     max_steps: Sourced[int]
+    dry_run: Sourced[bool]
     todo_review: Sourced[TodoReview]
     children: tuple[AgentPath, ...]
 
@@ -177,14 +178,21 @@ class _Resolver:
         waiting: list[tuple[KeyPath, str, AgentSpec]] = [
             (("primary",), "primary", self._project.primary)
         ]
+        dry_runs: dict[KeyPath, Sourced[bool]] = {}
         while waiting:
             path, key, spec = waiting.pop(0)
-            yield self._agent(path, key, spec)
+            # Below an agent that must not change anything nobody may: it could ask them to.
+            above = dry_runs.get(path[:-2])
+            said = Sourced(spec.dry_run, self._origin((*path, "dry_run")))
+            dry_runs[path] = above if above is not None and above.value else said
+            yield self._agent(path, key, spec, dry_runs[path])
             waiting[0:0] = [
                 ((*path, "subagents", name), name, child) for name, child in spec.subagents.items()
             ]
 
-    def _agent(self, path: KeyPath, key: str, spec: AgentSpec) -> ResolvedAgent:
+    def _agent(
+        self, path: KeyPath, key: str, spec: AgentSpec, dry_run: Sourced[bool]
+    ) -> ResolvedAgent:
         agent = AgentPath(".".join(map(str, path)))
         return ResolvedAgent(
             path=agent,
@@ -201,6 +209,7 @@ class _Resolver:
             ),
             compaction=self._compaction(path, spec),
             max_steps=Sourced(spec.max_steps, self._origin((*path, "max_steps"))),
+            dry_run=dry_run,
             todo_review=Sourced(spec.todo_review, self._origin((*path, "todo_review"))),
             children=tuple(AgentPath(f"{agent}.subagents.{name}") for name in spec.subagents),
         )

@@ -19,7 +19,7 @@ _PATH = r"(?:config:|project:)?/[^*?\[\x00-\x1f\x7f]*"
 CAPABILITY_PATTERN = (
     rf"^(?:(?:read|write):fs:{_PATH}|exec:[A-Za-z0-9_][A-Za-z0-9_.+-]*:{_PATH}"
     r"|net:\*|net: ?\[\]|net:(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/*]+):(?:\*|[1-9][0-9]{0,4})"
-    r"|kaged:storage:(?:read|write))$"
+    r"|kaged:storage:(?:read|write)|kaged:events:(?:publish|subscribe))$"
 )
 """The grammar as far as a regular expression can say it; `..` and port ranges go beyond it."""
 

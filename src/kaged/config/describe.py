@@ -70,6 +70,7 @@ def _agent(agent: ResolvedAgent) -> JsonObject:
             "from": str(agent.compaction.origin),
         },
         "max_steps": _sourced(agent.max_steps, int),
+        "dry_run": _sourced(agent.dry_run, bool),
         "todo_review": _sourced(agent.todo_review, str),
         "children": list(agent.children),
     }

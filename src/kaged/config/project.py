@@ -34,7 +34,7 @@ from kaged.config.prompts import Prompt, PromptShape
 from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record, section, strict
 from kaged.config.servers import DAP_SHAPE, LSP_SHAPE, DapBlock, LspBlock
-from kaged.config.shapes import Choice, Number, Shape, TextShape, Whole, wrong_kind
+from kaged.config.shapes import Choice, Flag, Number, Shape, TextShape, Whole, wrong_kind
 from kaged.config.toolrules import ToolRule, ToolRulesShape, check_root_only
 from kaged.config.workflows import WORKFLOWS_SHAPE, Workflow, check_agents
 from kaged.config.yamldoc import parse_yaml
@@ -132,6 +132,12 @@ class AgentSpec:
     )
     max_steps: int = key(
         Whole(1, 100_000), "How many model steps a run may take.", default=DEFAULT_MAX_STEPS
+    )
+    dry_run: bool = key(
+        Flag(),
+        "Tools that would change something only report what they would do; counts for all agents "
+        "below, too.",
+        default=False,
     )
     todo_review: TodoReview = key(
         Choice(TodoReview),

@@ -61,4 +61,5 @@ def _restricted(spec: AgentSpec) -> AgentSpec:
             {name: _restricted(child) for name, child in spec.subagents.items()}
         ),
         max_steps=min(spec.max_steps, DEFAULT_MAX_STEPS),
+        dry_run=spec.dry_run,
     )

@@ -48,6 +48,20 @@ def choose_lsp_servers(
     return MappingProxyType(chosen)
 
 
+def choose_parallel_requests(
+    project: Loaded[Project], daemon: Loaded[DaemonConfig], *, trusted: bool
+) -> Mapping[str, int]:
+    """Return how many questions each language's server takes at once, where a file says so.
+
+    The file that names the command is the one that counts.
+    """
+    chosen = {lang: one.parallel_requests for lang, one in daemon.value.lsp.servers.items()}
+    if trusted:
+        own = project.value.dsl.lsp.servers
+        chosen |= {server.lang: server.parallel_requests for server in own}
+    return chosen
+
+
 def choose_dap_adapters(
     project: Loaded[Project],
     daemon: Loaded[DaemonConfig],

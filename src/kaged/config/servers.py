@@ -10,12 +10,16 @@ from kaged.config.nodes import Node
 from kaged.config.problems import Severity
 from kaged.config.reading import DocumentPosition
 from kaged.config.records import RecordShape, key, optional, record, strict
-from kaged.config.shapes import Flag, TextShape
+from kaged.config.shapes import Flag, TextShape, Whole
 
 ARGV: Final = ListOf(TextShape(max_chars=4096, one_line=False), min_items=1, max_items=200)
 """A command as a list of words; it is never given to a shell."""
 
 _NAME: Final = TextShape(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
+
+
+_PARALLEL: Final = Whole(1, 16)
+_PARALLEL_SAYS: Final = "How many reading questions it may be asked at once; edits come alone."
 
 
 @record
@@ -24,6 +28,7 @@ class LspServerEntry:
 
     lang: str = key(_NAME, "The language it serves.")
     command: tuple[str, ...] = key(ARGV, "The command that starts it, as a list.")
+    parallel_requests: int = key(_PARALLEL, _PARALLEL_SAYS, default=1)
 
 
 @record
@@ -31,6 +36,7 @@ class OperatorLspServer:
     """A language server as the operator configures it."""
 
     command: tuple[str, ...] = key(ARGV, "The command that starts it, as a list.")
+    parallel_requests: int = key(_PARALLEL, _PARALLEL_SAYS, default=1)
 
 
 @record

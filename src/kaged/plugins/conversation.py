@@ -32,7 +32,11 @@ from kaged.plugins.conversation_commands import (
     LogLine,
     Notify,
 )
-from kaged.plugins.conversation_machine import ConversationMachine, ConversationState
+from kaged.plugins.conversation_machine import (
+    EVENTS_METHODS,
+    ConversationMachine,
+    ConversationState,
+)
 from kaged.plugins.environment import cage_request
 from kaged.plugins.errors import PluginConfigInvalid, StartFailed
 from kaged.plugins.handshake import HandshakeResult
@@ -298,6 +302,7 @@ class PluginConversation:
 
     async def release(self) -> None:
         """Close what is left after the end, or after a start that failed."""
+        self._parts.events.leave(self.plugin.name, self._send_event)
         self._machine.drain()
         if self._peer is not None:
             await self._peer.close()
@@ -312,13 +317,27 @@ class PluginConversation:
         self._carry_out(self._machine.requested(request))
 
     async def answer(self, request: Request) -> JsonValue:
-        """Answer a request of the plugin: storage, or nothing."""
+        """Answer a request of the plugin: storage, events, or nothing."""
         storage = self._parts.storage
         self._machine.require_servable(request, storage=storage is not None)
+        if request.method in EVENTS_METHODS:
+            return self._parts.events.answer(
+                self.plugin.name,
+                self.plugin.manifest.capabilities,
+                request.method,
+                request.params,
+                now_s=self._parts.clock.monotonic_s(),
+                send=self._send_event,
+                post=self._parts.post,
+            )
         assert storage is not None
         return await storage.answer(
             self.plugin.name, self.plugin.manifest.capabilities, request.method, request.params
         )
+
+    def _send_event(self, method: str, params: JsonObject) -> None:
+        self._machine.require_ready()
+        self.peer.connection.notify(method, params)
 
     def notified(self, notification: Notification) -> None:
         """Take a notification of the plugin."""

@@ -37,8 +37,9 @@ from kaged.wire.correlator import Ignored
 from kaged.wire.errors import ErrorCode, MethodNotFound, NotInitialized, RpcError
 from kaged.wire.framing import OversizeMessage
 from kaged.wire.messages import Batch, Noise, Notification, Refused, Request, Response
-from kaged.wire.methods import RATE_LIMITED, StorageMethod, SystemMethod
+from kaged.wire.methods import RATE_LIMITED, EventsMethod, StorageMethod, SystemMethod
 
+EVENTS_METHODS = frozenset(method.value for method in EventsMethod)
 STORAGE_METHODS = frozenset(method.value for method in StorageMethod) | {
     "kaged.storage.begin",
     "kaged.storage.commit",
@@ -232,11 +233,13 @@ class ConversationMachine:
         return ()
 
     def require_servable(self, request: Request, *, storage: bool) -> None:
-        """Raise NotInitialized or MethodNotFound unless the host's storage answers it now."""
+        """Raise NotInitialized or MethodNotFound unless the host answers it now."""
         if self.state in _OVER:
             raise NotInitialized("the plugin is being stopped")
         if self.state is not ConversationState.READY:
             raise NotInitialized("the handshake is not complete")
+        if request.method in EVENTS_METHODS:
+            return
         if not storage or request.method not in STORAGE_METHODS:
             raise MethodNotFound(f"the host has no method {request.method[:100]}")
 

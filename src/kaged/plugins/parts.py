@@ -17,6 +17,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.peer import ConnectionLimits
 from kaged.pipeline.policy_pipeline import ActivePipeline
+from kaged.plugins.event_exchange import EventExchange
 from kaged.plugins.starts import Starts
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class HostParts:
     active_pipeline: ActivePipeline = field(default_factory=ActivePipeline)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
     starts: Starts = field(default_factory=Starts)
+    events: EventExchange = field(default_factory=EventExchange)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     log: Any = field(default_factory=lambda: structlog.get_logger("kaged.plugins"))
 

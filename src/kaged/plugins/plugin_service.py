@@ -18,6 +18,7 @@ from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import AccessAction, may
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.gallery import gallery_directory, is_gallery_word
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.plugin_projects import START_PATIENCE_S, PluginProjects
@@ -219,15 +220,23 @@ class PluginService:
 
     async def preview(self, path: str) -> JsonObject:
         """Return what the operator is shown before an install or upgrade."""
-        return (await self._installer.preview(_absolute(path))).as_json()
+        found = await self._directory(path)
+        source = path if is_gallery_word(path) else ""
+        return (await self._installer.preview(found, source=source)).as_json()
 
     async def install(self, path: str, digest: str, who: Actor) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         done = await self._installer.install(
-            _absolute(path), digest, source=path, request_id=who.request_id
+            await self._directory(path), digest, source=path, request_id=who.request_id
         )
         await self._changed(done.name)
         return {"name": done.name, "lines": list(done.lines)}
+
+    async def _directory(self, path: str) -> Path:
+        """Return where a plugin lies: a directory's path, or `gallery:NAME`."""
+        if is_gallery_word(path):
+            return await asyncio.to_thread(gallery_directory, path)
+        return _absolute(path)
 
     async def preview_changed_files(self, name: str) -> JsonObject:
         """Return what the operator is shown before agreeing to changed files of a plugin."""

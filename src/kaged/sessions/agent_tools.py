@@ -302,12 +302,20 @@ class AgentToolService:
         return {
             "agent": agent,
             "cage": cage_summary(policy, str(project.tree.project.root)),
+            "dry_run": tools.dry_run,
             "tools": described,
             "warnings": warnings,
         }
 
     async def call(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
+        self,
+        project_id: str,
+        agent: str,
+        name: str,
+        params: JsonObject,
+        who: Actor,
+        *,
+        schema_hash: str | None = None,
     ) -> JsonObject:
         """Make a call as an agent, on behalf of somebody, in a session of their own.
 
@@ -320,7 +328,7 @@ class AgentToolService:
         context = self._context(project_id, agent, who)
         await self.begin_session(context)
         try:
-            result = await self.dispatcher.dispatch(name, params, context)
+            result = await self.dispatcher.dispatch(name, params, context, schema_hash=schema_hash)
         except ToolError as error:
             error.data = {**error.data, "number": int(error.number), "detail": error.detail}
             raise
@@ -347,11 +355,18 @@ class AgentToolService:
         """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
         return self._context(project_id, agent, who, _CallerSession(session_id, run_id))
 
-    async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
+    async def dispatch(
+        self,
+        name: str,
+        params: JsonObject,
+        context: ToolCallContext,
+        *,
+        schema_hash: str | None = None,
+    ) -> JsonValue:
         """Make a call in such a context. Raises ToolError, ProjectOpening."""
         await self._ready(context.project_id)
         await self.begin_session(context)
-        return await self.dispatcher.dispatch(name, params, context)
+        return await self.dispatcher.dispatch(name, params, context, schema_hash=schema_hash)
 
     async def begin_session(self, context: ToolCallContext) -> None:
         """Put the session of a caller into the store, once."""

@@ -72,6 +72,8 @@ class ToolCallLog:
             project_id=context.project_id,
             caller=context.caller,
             tool_name=start.tool_name,
+            tool_version="",
+            schema_hash="",
             params=self.redact(start.params),
             status=ToolCallStatus.RUNNING,
             result=None,
@@ -94,6 +96,8 @@ class ToolCallLog:
         result, size = _bounded(outcome.result, PREVIEW_BYTES if behind else RESULT_LIMIT_BYTES)
         change.ended = replace(
             begun,
+            tool_version=outcome.tool_version,
+            schema_hash=outcome.schema_hash,
             status=_status(outcome),
             result=result,
             error=outcome.error,

@@ -303,6 +303,8 @@ tool_calls = _table(
     Column("project_id", String(64), nullable=False),
     Column("caller", Text, nullable=False),
     Column("tool_name", Text, nullable=False),
+    Column("tool_version", String(64), nullable=False),
+    Column("schema_hash", String(16), nullable=False),
     Column("params", Text, nullable=False),  # as the audit trail has them: without secrets
     Column("status", String(16), nullable=False),
     Column("result", Text),

@@ -38,6 +38,8 @@ class ToolCallRecord:
     project_id: str
     caller: str
     tool_name: str
+    tool_version: str  # which edition of the tool answered; empty until the call has ended
+    schema_hash: str
     params: JsonValue
     status: ToolCallStatus
     result: JsonValue

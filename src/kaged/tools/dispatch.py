@@ -17,12 +17,14 @@ from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
+from kaged.tools.dry_run import is_held_back, report_of
 from kaged.tools.errors import ToolCapabilityRefused, ToolError
 from kaged.tools.faults import agent_error, broken_tool
 from kaged.tools.gates import (
     arguments,
     no_such_tool,
     parse_args,
+    require_edition,
     require_enabled,
     require_open,
     require_scope,
@@ -75,6 +77,7 @@ class AdmittedCall:
     paths: tuple[ProjectPath, ...]
     policy: CompiledPolicy | None
     workspace: Workspace
+    dry_run: bool = False
 
 
 class ToolDispatcher:
@@ -107,8 +110,15 @@ class ToolDispatcher:
         self._approvals = approvals
         self._quotas = quotas
 
-    async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
-        """Carry out one call.
+    async def dispatch(
+        self,
+        name: str,
+        params: JsonValue,
+        context: ToolCallContext,
+        *,
+        schema_hash: str | None = None,
+    ) -> JsonValue:
+        """Carry out one call; `schema_hash` names the parameters that the caller has read.
 
         Raises:
             ToolError: whatever keeps it from having a result, in the one shape of all tools.
@@ -127,7 +137,7 @@ class ToolDispatcher:
             if self._starts:
                 start = self._begin(trail, params, context)
             await trail.called(params, "" if found is None else found.entry.source)
-            call = self.admit(name, found, params, context)
+            call = self.admit(name, found, params, context, schema_hash)
             if self._quotas is not None:
                 self._quotas.require(call.entry.definition, context)
             hooked = await self._hooked(call, context)
@@ -137,18 +147,7 @@ class ToolDispatcher:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
             await trail.admitted()
-            if _changes(call):
-                await trail.require_durable()
-            handed = ToolInvocation(
-                context,
-                call.args,
-                call.paths,
-                call.policy,
-                call.workspace,
-                self._audit,
-                call.entry.name,
-            )
-            result = await call.entry.tool.handler(handed)
+            result = await self._carry_out(call, trail, context)
             if hooked is not None:
                 result = await hooked.after(call.entry, result)
         except asyncio.CancelledError:
@@ -173,7 +172,12 @@ class ToolDispatcher:
         return result
 
     def admit(
-        self, name: str, found: FoundTool | None, params: JsonValue, context: ToolCallContext
+        self,
+        name: str,
+        found: FoundTool | None,
+        params: JsonValue,
+        context: ToolCallContext,
+        schema_hash: str | None = None,
     ) -> AdmittedCall:
         """Take a call through the gates of the host; returns what is needed to run it.
 
@@ -189,8 +193,11 @@ class ToolDispatcher:
         asked = arguments(found, params)
         require_scope(entry, context)
         require_enabled(entry, asked, tools)
+        require_edition(entry, schema_hash)
         args = parse_args(entry, params, asked)
-        return self.decide(entry, args, context)
+        admitted = self.decide(entry, args, context)
+        admitted.dry_run = tools.dry_run
+        return admitted
 
     def decide(
         self, entry: RegisteredTool, args: JsonObject, context: ToolCallContext
@@ -230,6 +237,26 @@ class ToolDispatcher:
         return found
 
     # -- own -----------------------------------------------------------------------------------
+
+    async def _carry_out(
+        self, call: AdmittedCall, trail: CallTrail, context: ToolCallContext
+    ) -> JsonValue:
+        """Run the tool, or tell what it would do."""
+        if call.dry_run and is_held_back(call.entry.tool, call.args):
+            trail.dry_run = True
+            return report_of(call.entry.tool, call.args, call.paths)
+        if _changes(call):
+            await trail.require_durable()
+        handed = ToolInvocation(
+            context,
+            call.args,
+            call.paths,
+            call.policy,
+            call.workspace,
+            self._audit,
+            call.entry.name,
+        )
+        return await call.entry.tool.handler(handed)
 
     async def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""

@@ -87,6 +87,26 @@ def _not_enabled(what: str) -> ToolError:
     )
 
 
+def require_edition(entry: RegisteredTool, schema_hash: str | None) -> None:
+    """Refuse a call that was made for other parameters than the tool has now.
+
+    Only callers that say which ones they mean are held to it. Raises InvalidToolParams, with the
+    parameters as they are now.
+    """
+    if schema_hash is None or schema_hash == entry.schema_hash:
+        return
+    raise InvalidToolParams(
+        f"{entry.name} has other parameters now than those this call was made for",
+        fix="read the parameters again, then call with the new schema_hash or without one",
+        detail={
+            "schema_hash": entry.schema_hash,
+            "called_with": schema_hash,
+            "tool_version": entry.definition.version,
+            "parameters": entry.definition.parameters,
+        },
+    )
+
+
 def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
     """Take a path parameter through the guard. Raises InvalidToolParams, naming the parameter."""
     try:

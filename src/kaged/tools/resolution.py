@@ -75,7 +75,8 @@ class RuleWarning:
 class AgentTools:
     """The tools of one agent, fixed. `synthetic` are its `agent-{key}` tools.
 
-    `off_because` tells, for tools that a rule switched off, which rule did.
+    `off_because` tells, for tools that a rule switched off, which rule did. With `dry_run`, calls
+    that would change something only tell so.
     """
 
     agent: str
@@ -83,6 +84,7 @@ class AgentTools:
     synthetic: Mapping[str, RegisteredTool]
     warnings: tuple[RuleWarning, ...] = ()
     off_because: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
+    dry_run: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -153,6 +155,7 @@ def resolve_tools(
         synthetic=MappingProxyType(_synthetic(tree, agent, delegate)),
         warnings=tuple(_warnings(agent, rules, registry)),
         off_because=MappingProxyType(off_because),
+        dry_run=agent.dry_run.value,
     )
 
 

@@ -42,7 +42,10 @@ class CallTrail:
     is; a call that is let through is on record before it runs, always.
     """
 
-    __slots__ = ("_admitted", "_audit", "_context", "_held", "alias", "changed_by", "tool_name")
+    __slots__ = (
+        *("_admitted", "_audit", "_context", "_held"),
+        *("alias", "changed_by", "dry_run", "tool_name"),
+    )
 
     def __init__(self, audit: AuditLog, context: ToolCallContext, name: str) -> None:
         self._audit = audit
@@ -50,6 +53,7 @@ class CallTrail:
         self.tool_name = name[:MAX_NAME_CHARS]
         self.alias: str | None = None
         self.changed_by: str | None = None
+        self.dry_run = False
         self._held: AuditEvent | None = None
         self._admitted = False
 
@@ -140,6 +144,8 @@ class CallTrail:
         }
         if error_code is not None:
             data["error_code"] = error_code
+        if self.dry_run:
+            data["dry_run"] = True
         if self.alias is not None:
             data["alias"] = self.alias
         return data

@@ -15,7 +15,12 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded
-from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
+from kaged.config.serverchoice import (
+    AdapterChoice,
+    choose_dap_adapters,
+    choose_lsp_servers,
+    choose_parallel_requests,
+)
 from kaged.config.settings import Settings
 from kaged.projects.loaded import no_usable_project
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
@@ -42,6 +47,7 @@ class _Choice:
     """Everything that a pair is made of; a pair is made anew when it changes."""
 
     servers: Mapping[str, tuple[str, ...]]
+    parallel: Mapping[str, int]
     adapters: Mapping[str, AdapterChoice]
     idle_s: float
     limit_s: float
@@ -253,6 +259,7 @@ class LanguageServices:
                 environ=self._environ,
                 idle_s=choice.idle_s,
                 limit_s=choice.limit_s,
+                parallel=choice.parallel,
             ),
             DapBridge(
                 project.workspace.root,
@@ -272,6 +279,7 @@ class LanguageServices:
         adapters = choose_dap_adapters(loaded, daemon, BUILTIN, trusted=trusted)
         return _Choice(
             {language: one.value for language, one in servers.items()},
+            choose_parallel_requests(loaded, daemon, trusted=trusted),
             {runtime: one.value for runtime, one in adapters.items()},
             daemon.value.lsp.idle_timeout_seconds,
             daemon.value.lsp.request_timeout_seconds,

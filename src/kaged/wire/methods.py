@@ -28,6 +28,13 @@ class StorageMethod(StrEnum):
     SCHEMA = "kaged.storage.schema"
 
 
+class EventsMethod(StrEnum):
+    """What a plugin may ask of the host about events between plugins."""
+
+    PUBLISH = "kaged.events.publish"
+    SUBSCRIBE = "kaged.events.subscribe"
+
+
 HOOK_NAMESPACE = "kaged.hook."
 RATE_LIMITED = "system.rate_limited"  # PH-NOTIF-07
 

@@ -110,7 +110,7 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         "exec:bash:",
         "kaged:storage:",
         "kaged:storage:readwrite",
-        "kaged:events:publish",
+        "kaged:events:read",
         "net",
         "net:[x]",
         "net:example.org",

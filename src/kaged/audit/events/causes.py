@@ -132,6 +132,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
         "cage.net.denied": _folded("what", "host port rule", "count"),
         "plugin.protocol_violation": _folded("name", "violation_type"),
         "plugin.notification": _folded("name", "notification_type"),
+        "plugin.event_published": _folded("name", "topic"),
         "plugin.notification_flood": _folded("name", sums="dropped"),
         "plugin.stdout_noise": _folded("name"),
         "plugin.health_fail": _folded("name", "reason"),

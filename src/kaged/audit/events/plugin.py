@@ -76,6 +76,11 @@ PLUGIN_HOST = Chapter(
             "declared:bool",
         ),
         event(
+            "plugin.event_published",
+            "The plugin sent an event to other plugins; `to` are those that were listening.",
+            "name:str topic:str to:list",
+        ),
+        event(
             "plugin.notification_flood",
             "The plugin sent more notifications than the limit; the excess was dropped.",
             "name:str rate:num",

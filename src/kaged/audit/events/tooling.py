@@ -17,7 +17,7 @@ AGENT_TOOLING = Chapter(
             "tool.completed",
             "A tool call ended, with a result or with an error that is no refusal.",
             "tool_name:str request_id:str duration_ms:num success:bool",
-            "alias:str? error_code:str?",
+            "alias:str? error_code:str? dry_run:bool",
         ),
         event(
             "tool.denied",

@@ -69,11 +69,13 @@ def list_plugins(
 def install(
     client: DaemonClient,
     output: Output,
-    path: Annotated[Path, typer.Argument(help="The plugin's directory.")],
+    path: Annotated[
+        str, typer.Argument(help="The plugin's directory, or gallery:NAME for one of kaged's own.")
+    ],
     yes: Yes = False,
 ) -> Any:
     """Install or upgrade a plugin after showing what it may do."""
-    place = str(path.absolute())
+    place = path if path.startswith("gallery:") else str(Path(path).absolute())
     shown = client.post("/plugins/preview", {"path": place})
     show_lines(shown, output)
     require_consent(shown["question"], output, yes=yes)
@@ -81,6 +83,21 @@ def install(
 
 
 daemon_command(app, "install", view=show_lines)(install)
+
+
+@command(app, "gallery")
+def gallery(output: Output) -> None:
+    """List the plugins that come with kaged; install one with `gallery:NAME`."""
+    from kaged.config.manifest import load_manifest
+    from kaged.plugins.gallery import gallery_directories
+
+    found = [load_manifest(one).value for one in gallery_directories()]
+    shown = [
+        {"name": one.name, "version": str(one.version), "description": one.description}
+        for one in found
+    ]
+    output.result(shown)
+    output.table(["name", "version", "description"], [list(one.values()) for one in shown])
 
 
 @daemon_command(app, "export")

@@ -11,6 +11,8 @@ from kaged.kernel.capabilities.grammar import (
 from kaged.kernel.capabilities.sets import CapabilitySet, parse_capabilities
 from kaged.kernel.capabilities.terms import (
     CapabilityPath,
+    EventsAccess,
+    EventsCapability,
     ExecCapability,
     FsCapability,
     ManifestCapability,
@@ -30,6 +32,8 @@ __all__ = [
     "CapabilityPath",
     "CapabilityProblem",
     "CapabilitySet",
+    "EventsAccess",
+    "EventsCapability",
     "ExecCapability",
     "FsCapability",
     "ManifestCapability",

@@ -12,6 +12,8 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.capabilities.hints import guesses
 from kaged.kernel.capabilities.terms import (
     CapabilityPath,
+    EventsAccess,
+    EventsCapability,
     ExecCapability,
     FsCapability,
     ManifestCapability,
@@ -39,6 +41,8 @@ FORMS = (
     "net:[]",
     "kaged:storage:read",
     "kaged:storage:write",
+    "kaged:events:publish",
+    "kaged:events:subscribe",
 )
 """Every form a capability can take, for messages and prompts."""
 
@@ -46,6 +50,10 @@ _BINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,254}")
 _GLOB = re.compile(r"[*?\[]")
 _SHOWN_CHARS = 120
 _PREFIXES = {"config:": PathBase.CONFIG, "project:": PathBase.PROJECT}
+_OWN: Mapping[str, StorageCapability | EventsCapability] = {
+    one.text: one
+    for one in (*map(StorageCapability, StorageAccess), *map(EventsCapability, EventsAccess))
+}
 _FS = {"read:fs:": FsMode.RO, "write:fs:": FsMode.RW}
 
 
@@ -121,9 +129,8 @@ def _read(value: object) -> ManifestCapability:
             return NetCapability(parse_target(text.removeprefix("net:")))
         except NetTargetInvalid as error:
             raise _MalformedCapability(str(error)) from error
-    for access in StorageAccess:
-        if text == f"kaged:storage:{access}":
-            return StorageCapability(access)
+    if text in _OWN:
+        return _OWN[text]
     raise _MalformedCapability("matches no known form" if text else "is empty")
 
 

@@ -18,6 +18,8 @@ def guesses(text: str) -> list[str]:
     lowered = text.lower()
     words = re.split(r"[^a-z]+", lowered)
     mode = "write" if _WRITE_WORDS.intersection(words) else "read"
+    if "events" in words or "event" in words:
+        return [f"kaged:events:{'subscribe' if 'subscribe' in words else 'publish'}"]
     if "storage" in words:
         return [f"kaged:storage:{mode}"]
     if words[0] in _NET_WORDS:

@@ -30,6 +30,13 @@ class StorageAccess(StrEnum):
     WRITE = "write"
 
 
+class EventsAccess(StrEnum):
+    """What a plugin may do with the events between plugins; neither includes the other."""
+
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+
+
 @dataclass(frozen=True, slots=True)
 class CapabilityPath:
     """A path in a capability: absolute on the host, or below `config:` or `project:`."""
@@ -107,8 +114,25 @@ class StorageCapability:
         return f"kaged:storage:{self.access}"
 
 
+@dataclass(frozen=True, slots=True)
+class EventsCapability:
+    """`kaged:events:publish` or `kaged:events:subscribe`."""
+
+    access: EventsAccess
+
+    @property
+    def text(self) -> str:
+        """The capability in its normalised spelling."""
+        return f"kaged:events:{self.access}"
+
+
 ManifestCapability: TypeAlias = (
-    FsCapability | ExecCapability | NetCapability | NoNetCapability | StorageCapability
+    FsCapability
+    | ExecCapability
+    | NetCapability
+    | NoNetCapability
+    | StorageCapability
+    | EventsCapability
 )
 
 
@@ -126,5 +150,7 @@ def covers(one: ManifestCapability, other: ManifestCapability) -> bool:
             return one.target.covers(other.target)
         case StorageCapability(), StorageCapability():
             return one.access is StorageAccess.WRITE or other.access is StorageAccess.READ
+        case EventsCapability(), EventsCapability():
+            return one == other
         case _:
             return False

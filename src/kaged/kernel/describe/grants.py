@@ -6,6 +6,8 @@ from enum import StrEnum
 
 from kaged.kernel.capabilities import (
     CapabilityPath,
+    EventsAccess,
+    EventsCapability,
     ExecCapability,
     FsCapability,
     ManifestCapability,
@@ -59,6 +61,10 @@ def describe_grant(item: ManifestCapability) -> Sentence:
         return _describe_net(item.target)
     if isinstance(item, NoNetCapability):
         return Sentence("use no network")
+    if isinstance(item, EventsCapability):
+        if item.access is EventsAccess.PUBLISH:
+            return Sentence("send events to other plugins, which may have rights that it has not")
+        return Sentence("receive the events of other plugins, of all projects")
     what = "read and write" if item.access is StorageAccess.WRITE else "read"
     return Sentence(f"{what} its own tables in the host's storage")
 

@@ -12,7 +12,7 @@ MAX_PATH_CHARS = 4096
 
 
 class PluginPathIn(RequestBody):
-    """A plugin's directory on the daemon's machine."""
+    """A plugin's directory on the daemon's machine, or `gallery:NAME`."""
 
     path: Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARS)]
 

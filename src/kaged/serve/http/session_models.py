@@ -210,6 +210,10 @@ class ToolCallOut(ApiModel):
     run_id: str
     caller: str
     tool_name: str
+    tool_version: Annotated[
+        str, Field(description="Which edition answered; empty while it runs, or if it is no tool.")
+    ]
+    schema_hash: Annotated[str, Field(description="The parameters that the tool had.")]
     params: Any
     status: ToolCallStatus
     result: Any

@@ -116,12 +116,18 @@ class ServedAgent:
         return found
 
     async def call(
-        self, client_session: McpClientSession, name: str, arguments: JsonObject
+        self,
+        client_session: McpClientSession,
+        name: str,
+        arguments: JsonObject,
+        schema_hash: str | None = None,
     ) -> JsonValue:
         """Make a call through dispatch. Raises ToolError."""
         context = self._context(client_session)
         try:
-            return await self._agent_tools.dispatch(name, arguments, context)
+            return await self._agent_tools.dispatch(
+                name, arguments, context, schema_hash=schema_hash
+            )
         except KagedError as error:
             error.data = {**error.data, "request_id": context.request_id}
             raise

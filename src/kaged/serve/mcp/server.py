@@ -22,7 +22,7 @@ from kaged.base import Clock, KagedError, Tasks
 from kaged.base.tasks import report_failure
 from kaged.mcp.progress import PROGRESS
 from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession
-from kaged.serve.mcp.listing import ToolList
+from kaged.serve.mcp.listing import META_SCHEMA, ToolList
 from kaged.serve.mcp.results import tool_failure, tool_result
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ class AgentServer:
             # In a task of its own: the SDK cancels again at every step until a handler has ended,
             # which would tear a tool out of its own cleaning up.
             work = self._tasks.start(
-                self.port.call(client_session, name, arguments), f"call {name}"
+                self.port.call(client_session, name, arguments, _schema_hash(ctx)),
+                f"call {name}",
             )
             try:
                 result = tool_result(await asyncio.shield(work))
@@ -296,6 +297,12 @@ class AgentServer:
 def _wants(ctx: ServerRequestContext[Any]) -> bool:
     """Return whether the client asked for progress."""
     return bool(ctx.meta) and "progress_token" in (ctx.meta or {})
+
+
+def _schema_hash(ctx: ServerRequestContext[Any]) -> str | None:
+    """Return which parameters the client means to call with, if it hands back what it was told."""
+    said = (ctx.meta or {}).get(META_SCHEMA)
+    return said if isinstance(said, str) else None
 
 
 @contextmanager

@@ -5,7 +5,6 @@ tool → bridge (path, language, server, up to date?) → action → places (wha
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, ServerStopReason
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S, LspServer, OpenFile
 from kaged.toolbox.lsp.shown_texts import ShownTexts
+from kaged.toolbox.lsp.turns import ServerTurns
 from kaged.tools import InvalidToolParams
 from kaged.workspace import PathRefused, ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing
@@ -54,6 +54,7 @@ class LspBridge:
         environ: Mapping[str, str],
         idle_s: float = IDLE_S,
         limit_s: float = REQUEST_LIMIT_S,
+        parallel: Mapping[str, int] | None = None,
     ) -> None:
         self.workspace = workspace
         self.languages = Languages(commands)
@@ -71,7 +72,8 @@ class LspBridge:
         self.sync = FileSync(workspace, self.pool)
         self._texts = ShownTexts(workspace)
         self._prefix = workspace.root.rstrip("/") + "/"
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._parallel = parallel or {}
+        self._turns: dict[str, ServerTurns] = {}
 
     async def close(self, reason: ServerStopReason) -> None:
         """Stop every server of the project."""
@@ -146,26 +148,44 @@ class LspBridge:
         Calls have their turns in the order in which they came; nobody's question is between the
         sync messages and the question of another.
         """
-        async with self._turn(language, session_id) as server:
-            await self.sync.refresh(server)
+        async with self._turn(language, shared=False) as turns:
+            async with turns.syncing:
+                server = await self._server(language, session_id)
+                await self.sync.refresh(server)
             yield server
 
     @asynccontextmanager
-    async def _turn(self, language: str, session_id: str) -> AsyncGenerator[LspServer]:
-        self.pool.require(language)
-        async with self._turns.setdefault(language, asyncio.Lock()):
-            # Before a server reads the first file: what changes after that must not be missed.
-            await self.sync.watch()
-            server, fresh = await self.pool.get(language, session_id)
-            self.sync.tell_outside_changes(server, known=fresh)
-            yield server
+    async def ready(
+        self, path: ProjectPath, session_id: str, *, shared: bool = False
+    ) -> AsyncGenerator[Ready]:
+        """Yield the server of a file with the file open in its newest state, to one caller.
 
-    @asynccontextmanager
-    async def ready(self, path: ProjectPath, session_id: str) -> AsyncGenerator[Ready]:
-        """Yield the server of a file with the file open in its newest state, to one caller."""
+        With `shared`, for questions that only read and are sent at once, other such callers have
+        it too, as many as the server's settings allow.
+        """
         self.require_file(path)
-        async with self._turn(self.language_of(path), session_id) as server:
-            yield Ready(server, await self.sync.open(server, path, refresh=True))
+        language = self.language_of(path)
+        async with self._turn(language, shared=shared) as turns:
+            async with turns.syncing:
+                server = await self._server(language, session_id)
+                file = await self.sync.open(server, path, refresh=True)
+            yield Ready(server, file)
+
+    @asynccontextmanager
+    async def _turn(self, language: str, *, shared: bool) -> AsyncGenerator[ServerTurns]:
+        self.pool.require(language)
+        turns = self._turns.get(language)
+        if turns is None:
+            turns = self._turns[language] = ServerTurns(self._parallel.get(language, 1))
+        async with turns.turn(shared=shared):
+            yield turns
+
+    async def _server(self, language: str, session_id: str) -> LspServer:
+        # Before a server reads the first file: what changes after that must not be missed.
+        await self.sync.watch()
+        server, fresh = await self.pool.get(language, session_id)
+        self.sync.tell_outside_changes(server, known=fresh)
+        return server
 
     async def ask(self, server: LspServer, method: str, params: JsonObject) -> JsonValue:
         """Ask a server; an empty answer of one that is still loading is asked for again."""

@@ -15,6 +15,15 @@ from kaged.toolbox.lsp.positions import Encoding, negotiated, to_uri
 
 _DYNAMIC: Final[JsonObject] = {"dynamicRegistration": True}
 _LINKS: Final[JsonObject] = {"dynamicRegistration": True, "linkSupport": True}
+_TOKEN_TYPES: Final[list[JsonValue]] = [
+    *("namespace", "type", "class", "enum", "interface", "struct", "typeParameter", "parameter"),
+    *("variable", "property", "enumMember", "event", "function", "method", "macro", "keyword"),
+    *("modifier", "comment", "string", "number", "regexp", "operator", "decorator"),
+]
+_TOKEN_MODIFIERS: Final[list[JsonValue]] = [
+    *("declaration", "definition", "readonly", "static", "deprecated", "abstract", "async"),
+    *("modification", "documentation", "defaultLibrary"),
+]
 
 _TEXT_DOCUMENT: Final[JsonObject] = {
     "synchronization": {"dynamicRegistration": True, "didSave": True},
@@ -31,6 +40,17 @@ _TEXT_DOCUMENT: Final[JsonObject] = {
         "hierarchicalDocumentSymbolSupport": True,
     },
     "rename": {"dynamicRegistration": True, "prepareSupport": True},
+    "callHierarchy": _DYNAMIC,
+    "formatting": _DYNAMIC,
+    "semanticTokens": {
+        "dynamicRegistration": False,  # the legend that explains the numbers comes at the start
+        "requests": {"full": True},
+        "tokenTypes": _TOKEN_TYPES,
+        "tokenModifiers": _TOKEN_MODIFIERS,
+        "formats": ["relative"],
+        "overlappingTokenSupport": False,
+        "multilineTokenSupport": False,
+    },
     "codeAction": {
         "dynamicRegistration": True,
         "isPreferredSupport": True,

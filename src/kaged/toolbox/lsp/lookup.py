@@ -50,7 +50,7 @@ async def find_targets(question: LspCall) -> JsonValue:
     """Answer definition, type_definition or implementation."""
     bridge = question.bridge
     provider, method = _METHODS[question.text("action")]
-    async with bridge.ready(question.path, question.session_id) as ready:
+    async with bridge.ready(question.path, question.session_id, shared=True) as ready:
         if not ready.server.capabilities.offers(provider, method):
             return {"definitions": []}
         answer = await bridge.ask(ready.server, method, question.document(ready))
@@ -60,7 +60,7 @@ async def find_targets(question: LspCall) -> JsonValue:
 async def find_references(question: LspCall) -> JsonValue:
     """Answer references, once the server knows the whole project."""
     bridge = question.bridge
-    async with bridge.ready(question.path, question.session_id) as ready:
+    async with bridge.ready(question.path, question.session_id, shared=True) as ready:
         if not ready.server.capabilities.offers("referencesProvider", _REFERENCES):
             return {"references": [], "count": 0}
         declaration = question.call.args.get("include_declaration") is True
@@ -84,7 +84,7 @@ async def find_references(question: LspCall) -> JsonValue:
 async def describe_symbol(question: LspCall) -> JsonValue:
     """Answer hover."""
     bridge = question.bridge
-    async with bridge.ready(question.path, question.session_id) as ready:
+    async with bridge.ready(question.path, question.session_id, shared=True) as ready:
         if not ready.server.capabilities.offers("hoverProvider", "textDocument/hover"):
             raise InvalidToolParams.of_field("action", "unsupported by server")
         spot = question.spot(ready.file.source)
@@ -144,7 +144,7 @@ async def list_symbols(question: LspCall) -> JsonValue:
         return await _workspace(question)
     bridge = question.bridge
     found: list[tuple[Spot, JsonObject]] = []
-    async with bridge.ready(question.path, question.session_id) as ready:
+    async with bridge.ready(question.path, question.session_id, shared=True) as ready:
         if not ready.server.capabilities.offers("documentSymbolProvider", _DOCUMENT):
             return _limited(question, [])
         answer = await bridge.ask(

@@ -1,4 +1,4 @@
-"""`code.lsp`: one tool, fourteen actions."""
+"""`code.lsp`: one tool, seventeen actions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kaged.toolbox.lsp.lookup import (
 )
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
+from kaged.toolbox.lsp.structure import show_calls, show_formatting, show_tokens
 from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, flag, integer, text
@@ -37,6 +38,9 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "hover": describe_symbol,
     "type_definition": find_targets,
     "implementation": find_targets,
+    "call_hierarchy": show_calls,
+    "format": show_formatting,
+    "semantic_tokens": show_tokens,
     "status": admin.show_status,
     "reload": admin.reload_servers,
     "capabilities": admin.show_capabilities,
@@ -51,6 +55,7 @@ POSITION: Final = frozenset(
         "hover",
         "type_definition",
         "implementation",
+        "call_hierarchy",
     }
 )
 PATHLESS: Final = frozenset({"status", "reload", "capabilities", "request"})
@@ -82,7 +87,16 @@ PARAMETERS: Final[JsonObject] = closed(
             default="document",
         ),
         "query": text("symbols: what to look for in the project."),
-        "limit": integer("symbols: how many at most.", minimum=1, maximum=1000, default=50),
+        "limit": integer(
+            "symbols, semantic_tokens: how many at most.", minimum=1, maximum=1000, default=50
+        ),
+        "direction": text(
+            "call_hierarchy: what calls it, or what it calls.",
+            enum=["incoming", "outgoing"],
+            default="incoming",
+        ),
+        "tab_size": integer("format: spaces per step.", minimum=1, maximum=16, default=4),
+        "tabs": flag("format: indent with tabs.", default=False),
         "new_name": text("rename: the new name.", minLength=1),
         "new_path": text("rename_file: where to.", minLength=1),
         "include_diagnostics": flag(
@@ -106,9 +120,11 @@ DEFINITION: Final = ToolDefinition(
         "or directory), definition, type_definition, implementation, references, hover, symbols "
         "(of a file, or of the project with scope=workspace and query), rename (everywhere, "
         "atomically), rename_file (moves the file and updates imports), code_actions (fixes on "
-        "offer; apply them with edit.text), status, reload, capabilities, request (raw, for "
-        "agents without a cage). Positions: `line` from 1 with `symbol` (the name on that line) "
-        "or `character` from 0. Results outside your cage have a path and line only."
+        "offer; apply them with edit.text), call_hierarchy (direction incoming or outgoing), "
+        "format (the edits of a formatter; apply them with edit.text), semantic_tokens, status, "
+        "reload, capabilities, request (raw, for agents without a cage). Positions: `line` from 1 "
+        "with `symbol` (the name on that line) or `character` from 0. Results outside your cage "
+        "have a path and line only."
     ),
     parameters=PARAMETERS,
     returns={"type": "object"},
@@ -135,7 +151,8 @@ def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple
             handle,
             paths=_paths,
             requires_for=_requires,
-            changes=lambda args: _action(args) in CHANGING,
+            # A raw request may be one to execute a command of the server's.
+            changes=lambda args: _action(args) in CHANGING or _action(args) == "request",
             check=_check,
         ),
     )

@@ -37,6 +37,14 @@ class ToolCallIn(RequestBody):
     params: Annotated[
         dict[str, Any], Field(default_factory=dict, description="The tool's arguments.")
     ]
+    schema_hash: Annotated[
+        str | None,
+        Field(
+            max_length=64,
+            pattern=r"^[0-9a-f]+$",
+            description="Refuse the call when the tool has other parameters by now.",
+        ),
+    ] = None
 
 
 class ToolResultOut(ApiModel):
@@ -78,6 +86,9 @@ class ToolsOut(ApiModel):
 
     agent: str
     cage: Annotated[Any, Field(description="What the agent's cage grants, or `uncaged`.")]
+    dry_run: Annotated[
+        bool, Field(description="Whether changes are only reported, not carried out.")
+    ]
     tools: list[ToolOut]
     warnings: list[RuleWarningOut]
 
@@ -172,7 +183,9 @@ async def list_tools(
 )
 async def call(service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn) -> ToolResultOut:
     """Make a call with the rights of the agent: its tools, its cage, its policies."""
-    found = await service.call(project_id, body.agent, body.tool, body.params, who)
+    found = await service.call(
+        project_id, body.agent, body.tool, body.params, who, schema_hash=body.schema_hash
+    )
     return ToolResultOut.model_validate(found)
 
 
