@@ -28,6 +28,7 @@ from kaged.kernel.lua_powers import (
 from kaged.lua.dialogs import Dialogs
 from kaged.lua.errors import PlaceRefused, ScriptCallRefused
 from kaged.lua.files import read_file, write_file
+from kaged.lua.hooked_calls import PASSING, ScriptPolicies
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import MAX_NOTICE_CHARS
 from kaged.lua.moves import ScriptSessions, custom_draft, label_draft
@@ -76,6 +77,7 @@ class CallParts:
     notice: Callable[[str, str, str], None]
     store_of: Callable[[str], ScriptStore]
     describe: Callable[[], Awaitable[JsonObject]]
+    policies: ScriptPolicies
     shipped: LuaPowers = SHIPPED
 
 
@@ -133,6 +135,8 @@ class HostCalls:
                 words = describe_denial(decision).words
                 raise RpcError(f"{method}: {words}", number=_REFUSED)
         try:
+            if method in PASSING:
+                return await self._passed(worker, method, params, handler)
             answer = handler(worker, params)
             return None if answer is None else await answer
         except PlaceRefused as error:
@@ -144,6 +148,18 @@ class HostCalls:
             raise RpcError(shown(error.message), number=_REFUSED) from error
         except KagedError as error:
             raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
+
+    async def _passed(
+        self, worker: WorkerConnection, method: str, params: JsonObject, handler: _Handler
+    ) -> JsonValue:
+        """Do what reaches outside the script with the policies around it."""
+        return await self._parts.policies.around(
+            worker.stem,
+            lambda: self._parts.sessions.live(worker),
+            method,
+            params,
+            lambda asked: handler(worker, asked),
+        )
 
     def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""

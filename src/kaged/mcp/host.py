@@ -125,6 +125,7 @@ def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
         changes=True,
         reaches_net=server.plan.reaches_net,
         labels=server.plan.labels,
+        annotations=tool.annotations,
     )
 
 

@@ -58,7 +58,7 @@ class Offers:
             PipelineRefused: a policy plugin said no.
             McpServerUnavailable, McpCallFailed: the server gives none.
         """
-        hooked = await self.guarded("prompt", server.name, context)
+        hooked = await self.guarded("prompt", server.name, context, server.plan.labels)
         if hooked is not None:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
@@ -88,7 +88,7 @@ class Offers:
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
         """Read a resource; returns `contents`. Raises as `get_prompt`."""
-        hooked = await self.guarded("resource", server.name, context)
+        hooked = await self.guarded("resource", server.name, context, server.plan.labels)
         if hooked is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
@@ -108,8 +108,17 @@ class Offers:
             raise McpAnswerInvalid("a policy plugin changed a resource into something invalid")
         return result
 
-    async def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
-        """Open the way through the pipeline for a fetch; None when no plugin waits on it."""
+    async def guarded(
+        self,
+        kind: str,
+        scope: str,
+        context: ToolCallContext,
+        labels: frozenset[str] = frozenset(),
+    ) -> HookedCall | None:
+        """Open the way through the pipeline for a fetch; None when no plugin waits on it.
+
+        `labels` are those that the host puts on what is fetched.
+        """
         pipeline = self._pipeline()
         hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch")
         if pipeline is None or not any(map(pipeline.has_hooks_for, hooks)):
@@ -118,18 +127,25 @@ class Offers:
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
             CallOrigin,
+            data_policy,
             subject_of,
         )
+        from kaged.pipeline.slots import ObjectSecurityProfile  # noqa: PLC0415 - as above
 
         origin = CallOrigin(
             request_id=context.request_id,
             at_ms=self._clock.now_ms(),
+            arrival=None if context.identity is None else context.identity.arrival,
             subject=subject_of(context.identity, context.operator_id),
             agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
             labels=await self._labels.of(context.session_id),
             source="agent",
             scope=scope,
             properties={"project_id": context.project_id, "run_id": context.run_id},
+            objects={
+                scope: ObjectSecurityProfile(trust_domain=scope, data_scope=[context.project_id])
+            },
+            data=data_policy(scope, labels),
         )
         keep = self._labels.keeper(context.session_id, source=scope, run_id=context.run_id)
         return HookedCall(pipeline, origin, keep)

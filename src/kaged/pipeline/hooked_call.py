@@ -265,7 +265,7 @@ class HookedCall:
     ) -> Extensions:
         """Fill the slots for the first hook; later hooks go on with what the plugins left."""
         if self._extensions is None:
-            return fill_slots(self._origin, mcp=mcp, completion=completion)
+            return fill_slots(self._origin, self._pipeline.facts(), mcp=mcp, completion=completion)
         news = {"mcp": mcp, "completion": completion}
         return self._extensions.model_copy(
             update={slot: value for slot, value in news.items() if value is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy, resolve_policy
 from kaged.pipeline.errors import PipelineNotReady
+from kaged.pipeline.host_facts import NO_FACTS, HostFacts
 from kaged.pipeline.kinds import (
     PluginKind,
     StartedPlugin,
@@ -90,7 +91,8 @@ class Pipeline:
 
     A faulty configuration never takes the place of a sound one. One `Pipeline` per daemon, or per
     tenant; it shares no state with others. With `refuse_until_loaded`, calls on every hook are
-    refused until the first load, so that nothing slips by while plugins start.
+    refused until the first load, so that nothing slips by while plugins start. `facts` are the
+    host's own, for the slots of every call.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class Pipeline:
         default_hook_policy: DefaultHookPolicy = DefaultHookPolicy.ALLOW,
         guarded: bool = True,
         refuse_until_loaded: bool = False,
+        facts: Callable[[], HostFacts] = lambda: NO_FACTS,
     ) -> None:
+        self.facts = facts
         self._ids = ids
         self._kinds = dict(kinds or {})
         self._timeout_s = timeout_s

@@ -13,7 +13,7 @@ from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
-from kaged.pipeline.slots import ToolMetadata
+from kaged.pipeline.slots import ObjectSecurityProfile, ToolMetadata
 from kaged.wire.errors import InvalidParams, MethodNotFound
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ async def call_with_hooks(
     plugin.offering(method)
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
         return await plugin.call_method(method, params, context, timeout_s=timeout_s)
-    hooked = HookedCall(pipeline, _origin(parts, plugin, context, who))
     tool = describe_method(plugin, method)
+    hooked = HookedCall(pipeline, _origin(parts, plugin, tool.name, context, who))
     before = await hooked.before_tool(tool.name, params, tool)
     require(before.decision, before.refusal)
     if before.changed:
@@ -69,7 +69,7 @@ async def call_with_hooks(
 
 
 def _origin(
-    parts: HostParts, plugin: HostedPlugin, context: WireContext, who: Actor | None
+    parts: HostParts, plugin: HostedPlugin, name: str, context: WireContext, who: Actor | None
 ) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the call's params."""
     operator = context.operator_id
@@ -79,12 +79,19 @@ def _origin(
     return CallOrigin(
         request_id=context.request_id,
         at_ms=parts.clock.now_ms(),
+        arrival=None if who is None else who.arrival,
         subject=None if operator is None else subject_of(who, operator),
         agent=agent,
         source="agent" if context.from_agent else "daemon",
         scope=plugin.name,
         properties={} if context.project_id is None else {"project_id": context.project_id},
-        version=parts.settings.daemon_version,
+        objects={
+            name: ObjectSecurityProfile(
+                permissions=list(plugin.installed.capabilities.texts),
+                trust_domain=plugin.name,
+                data_scope=[] if context.project_id is None else [context.project_id],
+            )
+        },
     )
 
 

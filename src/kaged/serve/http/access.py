@@ -85,6 +85,7 @@ class AccessRules:
 
     `hosts` are names without port that TCP requests may carry in Host; `origins` are full origins
     (`https://desk.example`) allowed besides our own; `trusted_proxies` may name the user.
+    `shown_headers` are those that policies may see, in lower case.
     """
 
     mode: AuthMode
@@ -97,6 +98,7 @@ class AccessRules:
     people: People = field(default_factory=People)
     signs_in: bool = False
     public_url: str | None = None
+    shown_headers: tuple[str, ...] = ()
 
     @property
     def resource_metadata(self) -> str | None:
@@ -133,6 +135,7 @@ def access_rules(state: DaemonState) -> AccessRules:
         public_url=public,
         front_end=auth.front_end,
         people=state.people,
+        shown_headers=state.settings.daemon.value.pipeline.headers,
     )
 
 

@@ -179,6 +179,7 @@ class McpEndpoint:
         key = ("http", project_id, agent, session, repr(actor))
         found = self._client_sessions.get(key)
         if found is not None:
+            found[1].actor = actor  # the same one, in the request of now
             return found[1]
         return self._client_session(key, self._served[project_id, agent], actor, "http")
 
