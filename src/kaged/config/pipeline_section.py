@@ -69,3 +69,8 @@ class PipelineSection:
         "Headers of requests that policies may see, where the operator or a front end sent them.",
         default=(),
     )
+    delegate_tokens: bool = key(
+        Flag(),
+        "Give the access token that a person came with to policies on `token_delegate`.",
+        default=False,
+    )

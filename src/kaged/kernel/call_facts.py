@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import field
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
@@ -28,10 +29,12 @@ class Arrival:
 
     `headers` are those that the operator lets policies see, by names in lower case; None where
     the caller's headers say nothing that was checked. `trace_id` is the caller's, or made here.
+    `token` is the access token that the person came with, where it may be exchanged for others.
     """
 
     trace_id: str
     headers: tuple[tuple[str, str], ...] | None = None
+    token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

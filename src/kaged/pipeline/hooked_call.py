@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 KeepLabels: TypeAlias = "Callable[[frozenset[str]], Awaitable[None]]"
 
 _ALLOWED = Decision.allow("pipeline")
+TOKEN_DELEGATE = "token_delegate"  # noqa: S105 - the name of a hook, not a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,28 @@ class HookedCall:
     def extensions(self) -> Extensions | None:
         """Return the extensions as the plugins left them so far; None before the first hook."""
         return self._extensions
+
+    @property
+    def delegates(self) -> bool:
+        """Return whether a plugin waits to give tokens to requests that go out."""
+        return self._pipeline.has_hooks_for(TOKEN_DELEGATE)
+
+    @property
+    def added_headers(self) -> dict[str, str]:
+        """Return the headers that plugins added or changed; what the caller sent is not theirs."""
+        filled = self._extensions
+        return self.changed_headers(
+            None if filled is None or filled.http is None else filled.http.headers
+        )
+
+    def changed_headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        """Return those of a payload's headers that are not the caller's."""
+        before = self._headers() or {}
+        return {
+            name.lower(): value
+            for name, value in (headers or {}).items()
+            if before.get(name.lower()) != value
+        }
 
     @property
     def labels(self) -> frozenset[str]:
@@ -189,6 +212,29 @@ class HookedCall:
             agent_id=agent_id, messages=messages, tool_calls=tool_calls
         )
         return await self._pass("agent_post_invoke", payload)
+
+    async def delegate(
+        self, target: str, kind: str, audience: str, permissions: list[str]
+    ) -> HookOutcome:
+        """Run `token_delegate` for a request that goes out; a token comes as `DelegationResult`."""
+        # Loaded late as all payloads about identity are: few set-ups need them.
+        from kaged.pipeline.payloads.identity import (  # noqa: PLC0415 - see above
+            DelegationPayload,
+        )
+
+        arrival = self._origin.arrival
+        payload = DelegationPayload.model_validate(
+            {
+                "target_name": target,
+                "target_type": kind,
+                "target_audience": audience,
+                "required_permissions": permissions,
+                "auth_enforced_by": "target",
+                "bearer_token": None if arrival is None else arrival.token,
+            },
+            context={HOST: True},
+        )
+        return await self._pass(TOKEN_DELEGATE, payload)
 
     async def before_model(self, message: Message) -> HookOutcome:
         """Pass `cmf.llm_input` with a message that is about to go to the model."""

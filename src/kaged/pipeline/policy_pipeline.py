@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 WHAT = "The policy plugins around every call."
 CHECK = "Run `kaged pipeline check` and mend the lines named."
 SHOWN_PROBLEMS = 5
-NEVER_FIRED = (
-    *("http_pre_request", "http_post_request", "http_auth_resolve_user"),
-    *("http_auth_check_permission", "identity_resolve", "token_delegate", "evaluate"),
-    *(
-        f"cmf.{kind}_{when}"
-        for kind in ("prompt", "resource")
-        for when in ("pre_fetch", "post_fetch")
-    ),
-    *("cmf.tool_pre_invoke", "cmf.tool_post_invoke"),
-)
-"""Hooks that plugins may have and no call of the daemon passes."""
-
 UNTRUSTED_GUARD = "untrusted-content"
 """The name of the policy that `[pipeline] untrusted` switches on."""
 
@@ -163,14 +151,8 @@ class PolicyPipeline:
 
     def warnings(self) -> list[str]:
         """Return what is wrong with it, for the status page; empty when nothing is."""
-        row, pipeline = self.row(), self._active_pipeline.pipeline
-        unused = [
-            one for one in NEVER_FIRED if pipeline is not None and pipeline.has_hooks_for(one)
-        ]
-        found = [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
-        if unused and not found:
-            found.append(f"pipeline: nothing in the daemon fires {', '.join(unused)}")
-        return found
+        row = self.row()
+        return [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
 
     def _build(self) -> Pipeline:
         from kaged.pipeline.auditing import PipelineAudit  # noqa: PLC0415  # only when configured
@@ -184,6 +166,7 @@ class PolicyPipeline:
             observer=PipelineAudit(self._audit.post),
             refuse_until_loaded=True,
             facts=self._facts,
+            in_daemon=True,
         )
 
     def _facts(self) -> HostFacts:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kaged.workspace import ProjectPath, Workspace
 
 _UNLABELLED: frozenset[str] = frozenset()
-_PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
+_PRE, _POST, _DELEGATE = "tool_pre_invoke", "tool_post_invoke", "token_delegate"
 _CANCELLATION: JsonObject = {"code": CANCELLED, "message": "The call was cancelled."}
 
 _log = structlog.get_logger(__name__)
@@ -136,6 +136,7 @@ class ToolDispatcher:
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
+            headers = None if hooked is None else await hooked.headers(call.entry)
             await trail.admitted()
             if _changes(call):
                 await trail.require_durable()
@@ -147,6 +148,7 @@ class ToolDispatcher:
                 call.workspace,
                 self._audit,
                 call.entry.name,
+                headers,
             )
             result = await call.entry.tool.handler(handed)
             if hooked is not None:
@@ -234,7 +236,11 @@ class ToolDispatcher:
     async def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""
         pipeline = self._pipeline()
-        if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
+        if pipeline is None or not (
+            pipeline.has_hooks_for(_PRE)
+            or pipeline.has_hooks_for(_POST)
+            or (call.entry.tool.endpoint is not None and pipeline.has_hooks_for(_DELEGATE))
+        ):
             return None
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.tools.hooked_tool_call import HookedToolCall  # noqa: PLC0415 - see the line above

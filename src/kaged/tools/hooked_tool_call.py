@@ -19,10 +19,11 @@ from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ObjectSecurityProfile, ToolMetadata
 from kaged.tools.call_approvals import CallQuestion
+from kaged.tools.outgoing import outgoing_headers
 from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
 
     from kaged.base import Clock, JsonObject, JsonValue
     from kaged.kernel.policy import CagePolicy
@@ -57,6 +58,7 @@ class HookedToolCall:
         self._hooked = HookedCall(pipeline, _origin(context, entry, clock, labels), keep)
         self._context = context
         self._approvals = approvals
+        self._asked: Mapping[str, str] = {}
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
@@ -67,16 +69,17 @@ class HookedToolCall:
             ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
                 faulty.
         """
-        hook_outcome = await self._asked(entry, args)
+        hook_outcome = await self._passed(entry, args)
         if not hook_outcome.changed:
             return None
+        self._asked = self._hooked.changed_headers(hook_outcome.payload.headers)
         changed = str(hook_outcome.payload.name), to_json(hook_outcome.payload.args or {})
         if changed == (entry.name, args):
             return None
         self.changed_by = hook_outcome.changed_by
         return changed
 
-    async def _asked(self, entry: RegisteredTool, args: JsonObject) -> HookOutcome:
+    async def _passed(self, entry: RegisteredTool, args: JsonObject) -> HookOutcome:
         described = _described(entry, self._context.cage_policy, args)
 
         def ask() -> Awaitable[HookOutcome]:
@@ -87,6 +90,13 @@ class HookedToolCall:
         return await self._approvals.passed(
             self._hooked, ask, _question(self._context, entry, args)
         )
+
+    async def headers(self, entry: RegisteredTool) -> Mapping[str, str]:
+        """Return what goes out with a call to a server behind HTTP. Raises as `before`."""
+        endpoint = entry.tool.endpoint
+        if endpoint is None:
+            return {}
+        return await outgoing_headers(self._hooked, entry.name, endpoint, asked=self._asked)
 
     def label(self, labels: frozenset[str]) -> None:
         """Put labels of the host on the call's data."""

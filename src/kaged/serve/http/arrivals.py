@@ -9,6 +9,7 @@ from kaged.kernel.call_facts import TRACEPARENT, Arrival, parse_traceparent, tra
 from kaged.kernel.identity import Actor, VouchedBy
 
 MAX_HEADER_CHARS: Final = 4096
+_AUTHORIZATION: Final = "authorization"
 
 # Who holds the operator's credential, as front ends do, says what is so. What a person or a
 # program with a token of its own writes into headers is a claim, and policies could not tell.
@@ -18,11 +19,18 @@ _BELIEVED: Final = frozenset(
 
 
 def arrival_of(
-    actor: Actor, headers: Sequence[tuple[bytes, bytes]], shown: Sequence[str]
+    actor: Actor,
+    headers: Sequence[tuple[bytes, bytes]],
+    shown: Sequence[str],
+    *,
+    keep_token: bool = False,
 ) -> Arrival:
-    """Return the trace of a request, and its headers as far as the operator lets them be seen."""
+    """Return the trace of a request, and its headers as far as the operator lets them be seen.
+
+    `keep_token` keeps the access token of a person, for policies that exchange it.
+    """
     found: dict[str, list[str]] = {}
-    wanted = {TRACEPARENT, *shown}
+    wanted = {TRACEPARENT, _AUTHORIZATION, *shown}
     for name, value in headers:
         key = name.decode("latin-1").lower()
         if key in wanted:
@@ -34,7 +42,10 @@ def arrival_of(
     if shown and actor.vouched_by in _BELIEVED:
         texts = ((name, ", ".join(found[name])) for name in shown if name in found)
         seen = tuple((name, text) for name, text in texts if _is_plain(text))
-    return Arrival(trace_id or trace_id_of(actor.request_id), seen)
+    token = None
+    if keep_token and actor.vouched_by is VouchedBy.ACCESS_TOKEN:
+        token = found[_AUTHORIZATION][0].partition(" ")[2].strip()
+    return Arrival(trace_id or trace_id_of(actor.request_id), seen, token)
 
 
 def _is_plain(text: str) -> bool:

@@ -92,7 +92,12 @@ class AccessMiddleware:
         try:
             signed_in = await self._signed_in(rules, access_request)
             actor = require_actor(rules, self._credentials, access_request, signed_in)
-            arrival = arrival_of(actor, access_request.headers, rules.shown_headers)
+            arrival = arrival_of(
+                actor,
+                access_request.headers,
+                rules.shown_headers,
+                keep_token=rules.keeps_tokens,
+            )
             state["actor"] = replace(actor, arrival=arrival)
             method = WEBSOCKET if access_request.websocket else access_request.method
             require_for_person(state["actor"], method, access_request.path)
