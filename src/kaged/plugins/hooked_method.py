@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.capabilities import NetCapability
-from kaged.kernel.describe import require
+from kaged.kernel.decision import CapabilityDenied
 from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.ways_out import NET_ANNOTATION
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PRE, POST = "tool_pre_invoke", "tool_post_invoke"
 _BELOW = ".subagents."
+REASON_CHARS = 500
 
 
 async def call_with_hooks(
@@ -58,13 +59,13 @@ async def call_with_hooks(
     tool = describe_method(plugin, method)
     hooked = HookedCall(pipeline, _origin(parts, plugin, tool.name, context, who))
     before = await hooked.before_tool(tool.name, params, tool)
-    require(before.decision, before.refusal)
+    _require(before, PRE, parts, plugin, method, context)
     if before.changed:
         method, params = _resolved_again(parts, plugin, method, params, before, context)
         tool = describe_method(plugin, method)
     result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
     after = await hooked.after_tool(tool.name, result, tool)
-    require(after.decision, after.refusal)
+    _require(after, POST, parts, plugin, method, context)
     return to_json(after.payload.result) if after.changed else result
 
 
@@ -92,6 +93,39 @@ def _origin(
                 data_scope=[] if context.project_id is None else [context.project_id],
             )
         },
+    )
+
+
+def _require(
+    outcome: HookOutcome,
+    hook: str,
+    parts: HostParts,
+    plugin: HostedPlugin,
+    method: str,
+    context: WireContext,
+) -> None:
+    """Put a refusal on record, with whose call of what it was, and raise it."""
+    if outcome.refusal is None:
+        return
+    parts.post(
+        "plugin.method_denied",
+        {
+            "name": plugin.name,
+            "method": method,
+            "hook": hook,
+            "denied_by": outcome.denied_by,
+            "operator_id": context.operator_id,
+            "project_id": context.project_id,
+            "reason": outcome.decision.detail[:REASON_CHARS],
+        },
+        context.request_id,
+    )
+    raise CapabilityDenied(
+        outcome.refusal.words,
+        fix=outcome.refusal.fix or None,
+        rule=outcome.decision.rule,
+        detail=outcome.decision.detail,
+        **outcome.told,
     )
 
 

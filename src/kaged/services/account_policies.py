@@ -231,7 +231,10 @@ class HookedOperation:
             outcome = await question
         except PipelineRefused as refused:
             raise CapabilityError(
-                refused.message, code="capability_access_denied", fix=refused.fix
+                refused.message,
+                code="capability_access_denied",
+                fix=refused.fix,
+                **refused.data,
             ) from refused
         except ReportedError as failed:
             raise CapabilityError(
