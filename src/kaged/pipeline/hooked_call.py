@@ -318,7 +318,12 @@ class HookedCall:
         decision, refusal, retry_s = _ALLOWED, None, None
         if denier is not None:
             retry_s = _retry_after(result.violation, result.retry_delay_ms)
-            decision, refusal = _denied(hook, denier, result.violation, retry_after_s=retry_s)
+            decision, refusal = _denied(
+                hook,
+                denier,
+                result.violation,
+                retry_after_s=result.retry_delay_ms / 1000 or retry_s,
+            )
         return HookOutcome(
             decision=decision,
             payload=result.modified_payload or payload,
@@ -350,13 +355,13 @@ def _denied(
     plugin: str,
     violation: PluginViolation | None,
     message: str = "",
-    retry_after_s: int | None = None,
+    retry_after_s: float | None = None,
 ) -> tuple[Decision, Sentence]:
     reason = (message or "no reason given") if violation is None else violation.reason
     described = "" if violation is None else _described(violation)
     remedy = f"ask the operator of this daemon about the policy {plugin}"
     if retry_after_s:
-        remedy = f"try again in {retry_after_s} s"
+        remedy = f"try again in {retry_after_s:g} s"
     decision = Decision.deny("pipeline", f"{hook}: {plugin}: {reason}", remedy)
     words = f"{reason} ({described})" if described and described not in reason else reason
     return decision, describe_policy_refusal(plugin, words, remedy)

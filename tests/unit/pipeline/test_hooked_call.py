@@ -186,7 +186,8 @@ async def test_a_denial_with_a_delay_tells_the_caller_when_to_try_again() -> Non
     for delay_ms, fix in ((1500, "try again in 1.5 s"), (0, "ask the operator")):
         outcome = await HookedCall(lab.pipeline, ORIGIN).before_tool("t", {"ms": delay_ms}, TOOL)
         assert outcome.refusal is not None
-        assert outcome.refusal.words == "the policy busy refused: busy"
+        assert outcome.refusal.words == "the policy busy refused: busy (Too many at once.)"
+        assert outcome.retry_after_s == (2 if delay_ms else None)
         assert outcome.refusal.fix.startswith(fix)
 
 

@@ -93,7 +93,7 @@ def test_codes_in_the_reference_exist() -> None:
 def test_configuration_in_the_pages_loads(page: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         text = block if "plugins:" in block else f"plugins:\n{block}"
-        document = parse_document(text, page.name, {})
+        document = parse_document(text, page.name, {"OPA_TOKEN": "t"})
         assert not document.faulty, document.problems
         assert document.entries
 
@@ -110,7 +110,11 @@ async def test_the_rules_of_the_reference_are_accepted_by_their_plugin() -> None
 async def test_the_policies_of_the_how_to_do_what_it_says(clock: ManualClock) -> None:
     page = (DOCS / "how-to" / "use-pipeline-policies.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == len(policies.__all__)
+    shown = re.findall(r"kind: kaged\.pipeline\.policies\.(\w+)", "".join(blocks))
+    assert set(shown) == set(policies.__all__)
+    # Those that need an engine, or let nothing else pass, have tests of their own.
+    apart = ("OpaPolicy", "CedarPolicy", "CommandAllowlist", "ToolAllowlist", "SecretEgress")
+    blocks = [block for block in blocks if not any(one in block for one in apart)]
     entries = "".join(block.removeprefix("plugins:\n") for block in blocks)
     pipeline = Pipeline(clock, Ids(clock))
     report = await pipeline.load(parse_document(f"plugins:\n{entries}", "page", {}))

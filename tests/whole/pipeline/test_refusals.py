@@ -77,7 +77,7 @@ def test_a_refusal_carries_the_description_and_when_to_try_again(
     assert got.headers["retry-after"] == "91"
     error = got.json()["error"]
     assert error["message"] == WORDS
-    assert error["data"]["fix"] == "try again in 91 s"
+    assert error["data"]["fix"] == "try again in 90.5 s"
     is_told(error["data"])
     (_, answer) = python(
         daemon, shared, ("callTool", {"name": "file_read", "arguments": {"path": "a.txt"}})
@@ -88,7 +88,7 @@ def test_a_refusal_carries_the_description_and_when_to_try_again(
     done = daemon.cli("tool", "call", "file.read", "path=a.txt", cwd=shared.root, code=None)
     assert done.code != 0
     assert WORDS in done.err
-    assert "try again in 91 s" in done.err
+    assert "try again in 90.5 s" in done.err
     # Another call is not affected, and has no such header.
     site.put(spy("spy"))
     assert "retry-after" not in read(shared, daemon).headers
