@@ -192,7 +192,8 @@ class PipelineRefused(ToolRefused):
         wants_approval: bool = False,
         told: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        super().__init__(message, fix=fix, detail=detail, **(told or {}))
+        super().__init__(message, fix=fix, detail=detail)
+        self.data.update(told or {})
         self.denied_by = denied_by
         self.wants_approval = denied_by if wants_approval else None
 

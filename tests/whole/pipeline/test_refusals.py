@@ -127,6 +127,7 @@ def test_a_call_that_waits_is_shown_with_the_command_to_answer_and_counts_once(
     site.put(limit, ASKS)
     for number, word in enumerate(("dormouse-one", "dormouse-two", "dormouse-three")):
         model.play(word, call("file.write", path=f"w{number}.txt", content="x\n"), say("Done."))
+        question: dict[str, Any] = {}
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             run = pool.submit(daemon.cli, "run", word, cwd=shared.root)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from http import HTTPStatus
 from typing import Any, Final
 
 from pydantic import Field, SecretStr
@@ -114,7 +115,7 @@ class TokenExchange(Plugin):
         if len(answer.content) > MAX_ANSWER_BYTES:
             return "the token server sent too much"
         said = _object(answer.content)
-        if answer.status_code != httpx.codes.OK:
+        if answer.status_code != HTTPStatus.OK:
             code = said.get("error")
             shown = code if isinstance(code, str) and code.isidentifier() else answer.status_code
             return f"the token server answered {shown}"
