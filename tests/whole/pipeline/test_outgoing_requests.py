@@ -257,7 +257,8 @@ def test_hooks_that_nothing_fires_are_declined_with_the_reason(
     said = site.refused(entry("who", "Resolves", hooks=["identity_resolve"]), source=RESOLVES)
     assert "nothing in the daemon fires identity_resolve" in said[0]
     assert "never by a policy" in said[0]
-    done = daemon.cli("pipeline", "check", code=6)
-    assert "identity_resolve" in done.out + done.err
+    done = daemon.cli("pipeline", "check", "--json", code=6)
+    (problem,) = json.loads(done.out)["problems"]
+    assert problem["code"] == "pipeline_hook_not_fired"
     site.put(spy("reads", hooks=[PRE]))
     assert work.call("desk.ping")
