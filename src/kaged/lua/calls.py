@@ -77,8 +77,8 @@ class CallParts:
     notice: Callable[[str, str, str], None]
     store_of: Callable[[str], ScriptStore]
     describe: Callable[[], Awaitable[JsonObject]]
-    policies: ScriptPolicies
     shipped: LuaPowers = SHIPPED
+    policies: ScriptPolicies | None = None
 
 
 _Handler = Callable[["WorkerConnection", JsonObject], Awaitable[JsonValue] | None]
@@ -135,8 +135,9 @@ class HostCalls:
                 words = describe_denial(decision).words
                 raise RpcError(f"{method}: {words}", number=_REFUSED)
         try:
-            if method in PASSING:
-                return await self._passed(worker, method, params, handler)
+            policies = self._parts.policies
+            if policies is not None and method in PASSING:
+                return await self._passed(policies, worker, method, params, handler)
             answer = handler(worker, params)
             return None if answer is None else await answer
         except PlaceRefused as error:
@@ -150,10 +151,15 @@ class HostCalls:
             raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
 
     async def _passed(
-        self, worker: WorkerConnection, method: str, params: JsonObject, handler: _Handler
+        self,
+        policies: ScriptPolicies,
+        worker: WorkerConnection,
+        method: str,
+        params: JsonObject,
+        handler: _Handler,
     ) -> JsonValue:
         """Do what reaches outside the script with the policies around it."""
-        return await self._parts.policies.around(
+        return await policies.around(
             worker.stem,
             lambda: self._parts.sessions.live(worker),
             method,
