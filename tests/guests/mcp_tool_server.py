@@ -3,11 +3,12 @@
 import os
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import ToolAnnotations
 
 server = MCPServer("calculator")
 
 
-@server.tool()
+@server.tool(title="Sum", annotations=ToolAnnotations(readOnlyHint=True, openWorldHint=False))
 async def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b

@@ -19,6 +19,9 @@ let settings;
 let answer;
 let fetches = 0;
 let asked = 0;
+let exchanges = 0;
+const EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token";
 
 const text = (value) => Buffer.from(JSON.stringify(value)).toString("base64url");
 
@@ -72,6 +75,33 @@ function load(url) {
     },
     ttl: { AccessToken: 3600, DeviceCode: 600, Grant: 86400, RefreshToken: 86400, Session: 86400, IdToken: 3600 },
   });
+  // Tokens of people for tokens that one other server accepts (RFC 8693). `act` says who asked.
+  provider.registerGrantType(
+    EXCHANGE,
+    async (ctx) => {
+      const { subject_token, subject_token_type, audience } = ctx.oidc.params;
+      const known = jose.createLocalJWKSet({ keys: settings.keys.map(({ kty, n, e, kid, alg }) => ({ kty, n, e, kid, alg })) });
+      let person;
+      try {
+        person = (await jose.jwtVerify(subject_token, known, { issuer: url })).payload;
+      } catch {
+        person = undefined;
+      }
+      if (person === undefined || subject_token_type !== ACCESS_TOKEN || !audience || person.sub === settings.no_exchange) {
+        ctx.status = 400;
+        ctx.body = { error: "invalid_request" };
+        return;
+      }
+      exchanges += 1;
+      const said = { sub: person.sub, act: { sub: ctx.oidc.client.clientId }, jti: `x-${exchanges}` };
+      const access_token = await new jose.SignJWT(said)
+        .setProtectedHeader({ alg: "RS256", kid: settings.keys[0].kid })
+        .setIssuer(url).setAudience(audience).setIssuedAt().setExpirationTime("5m")
+        .sign(await jose.importJWK(settings.keys[0], "RS256"));
+      ctx.body = { access_token, issued_token_type: ACCESS_TOKEN, token_type: "Bearer", expires_in: 300 };
+    },
+    ["audience", "subject_token", "subject_token_type", "requested_token_type", "scope"],
+  );
   provider.on("server_error", (_, error) => console.error(error));
   provider.on("backchannel.error", (_, error) => console.error(error));
   provider.use(async (ctx, next) => {

@@ -12,6 +12,7 @@ from kaged.config.settings import Settings
 from kaged.events import EventHub
 from kaged.inbox import Inbox
 from kaged.lua.script_service import ScriptService
+from kaged.pipeline.pipeline import Pipeline
 from kaged.projects.readiness import Guard, Ready
 from kaged.sessions.session_services import SessionServices
 from kaged.sessions.transforms import Transforms
@@ -36,6 +37,7 @@ def build_scripts(
     closing: AsyncExitStack,
     ready: Ready,
     guard: Guard,
+    pipeline: Callable[[], Pipeline | None],
 ) -> ScriptService:
     """Build the scripts' home and tie it to the sessions; nothing starts before `run`."""
     scripts = ScriptService(
@@ -52,6 +54,7 @@ def build_scripts(
         ids=ids,
         ready=ready,
         guard=guard,
+        pipeline=pipeline,
     )
     closing.push_async_callback(scripts.close)
     closing.callback(scripts.forward_events(transforms).close)

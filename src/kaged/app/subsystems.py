@@ -282,12 +282,14 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         closing=closing,
         ready=readiness.ready,
         guard=readiness.guard("scripts", each_project=True),
+        pipeline=lambda: active_pipeline.pipeline,
     )
     # Runs end before anything that guards them.
     closing.push_async_callback(loop.driver.close)
 
     # Everything is built. Now those are told of each other who were built before the other was.
     plugin_tools.connect(plugins.supervisor)
+    pipeline.connect(models.identity, projects.ids_of)
     plugins.connect(active_sessions=loop.driver.active_in)
     work.workflows.connect(loop.workflows)
     work.interactions.connect(loop.driver.takes_over, loop.driver.answered)

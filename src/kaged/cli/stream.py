@@ -37,7 +37,7 @@ class SessionStream:
         remote: RemoteDaemon | None = None,
         also: str = "",
     ) -> None:
-        """`also` is one more topic, such as `lua:<project>`."""
+        """`also` names more topics, such as `lua:<project>`, separated by commas."""
         self._topics = f"session:{session_id}{',' if also else ''}{also}"
         self._socket = socket
         self._remote = remote

@@ -25,6 +25,7 @@ from kaged.config.coresections import (
 from kaged.config.files import Privacy
 from kaged.config.nodes import Node
 from kaged.config.people_section import PEOPLE, PersonSection
+from kaged.config.pipeline_section import PipelineSection
 from kaged.config.providers import CapabilitiesSection, SkillSection
 from kaged.config.reading import DocumentPosition, Loaded, Reading
 from kaged.config.records import RecordShape, empty_map, key, record, section
@@ -35,7 +36,6 @@ from kaged.config.toolsections import (
     LspSection,
     LuaSection,
     McpSection,
-    PipelineSection,
     PluginsSection,
 )
 from kaged.config.toolsettings import ToolsSection

@@ -68,7 +68,7 @@ def _header(text: str) -> str:
 
 _GROUP_FIX: Final = "use up to 128 printable characters without a comma, and none around them"
 _GROUP: Final = Mapped(TextShape(max_chars=128), _group, "name")
-_HEADER: Final = Mapped(
+HEADER: Final = Mapped(
     TextShape(max_chars=64, pattern=r"[A-Za-z][A-Za-z0-9-]*", means="the name of a header"),
     _header,
     "header",
@@ -83,13 +83,13 @@ class FrontEndSection:
     """
 
     roles: str | None = optional(
-        _HEADER, "The header with roles, separated by commas.", default=None
+        HEADER, "The header with roles, separated by commas.", default=None
     )
     teams: str | None = optional(
-        _HEADER, "The header with teams, separated by commas.", default=None
+        HEADER, "The header with teams, separated by commas.", default=None
     )
     claims: Mapping[str, str] = key(
-        MapOf(_HEADER, _CLAIM, max_items=MAX_CLAIMS),
+        MapOf(HEADER, _CLAIM, max_items=MAX_CLAIMS),
         "Claims by name, each with its header. Policy plugins see them.",
         default_factory=empty_map,
     )

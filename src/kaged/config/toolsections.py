@@ -155,42 +155,6 @@ class LuaSection:
     )
 
 
-class UntrustedContent(StrEnum):
-    """What becomes of calls with effects that follow untrusted content."""
-
-    OFF = "off"
-    ASK = "ask"
-    DENY = "deny"
-
-
-@record
-class PipelineSection:
-    """Policy plugins around every call."""
-
-    file: Path | None = optional(
-        HostPath(), "The YAML file that lists them. Left out: none run.", default=None
-    )
-    lenient: bool = key(
-        Flag(),
-        "Skip faulty plugins instead of refusing calls until they are mended.",
-        default=False,
-    )
-    timeout_seconds: float = key(
-        Number(0.1, MAX_SECONDS), "How long one plugin may take for one call.", default=30
-    )
-    untrusted: UntrustedContent = key(
-        Choice(UntrustedContent),
-        "What becomes of calls with effects in sessions that have read untrusted content: "
-        "`ask` lets a person decide, `deny` refuses them.",
-        default=UntrustedContent.OFF,
-    )
-    ask_seconds: float = key(
-        Number(1, MAX_SECONDS),
-        "How long a call waits for a person where a policy wants one to agree.",
-        default=300,
-    )
-
-
 class ChangedTools(StrEnum):
     """What becomes of tools that an MCP server changed after they were agreed to."""
 

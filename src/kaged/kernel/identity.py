@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.call_facts import Arrival
 
 OWN_PROVIDER: Final = "kaged"
 PRIVATE_CHAT: Final = "private"
@@ -136,8 +137,8 @@ class Actor:
     `thread_id` is the thread within the chat, and the two source names are what the chat calls the
     person; they route and describe, and decide nothing.
 
-    `request_id` says under which request they act. It is no part of who they are: the same actor
-    in two requests is equal.
+    `request_id` says under which request they act, `arrival` what policies may see of it. They are
+    no part of who they are: the same actor in two requests is equal.
     """
 
     person_id: str | None
@@ -158,6 +159,7 @@ class Actor:
     source_display_name: str | None = None
     facts: PersonFacts | None = None
     request_id: str = field(default="", compare=False, repr=False)
+    arrival: Arrival | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def operator(cls, person_id: str | None, vouched_by: VouchedBy, request_id: str = "") -> Actor:

@@ -29,6 +29,7 @@ from kaged.lua.dialogs import Dialogs
 from kaged.lua.errors import PlaceRefused, ScriptCallRefused
 from kaged.lua.event_streams import EventStreams
 from kaged.lua.files import read_file, write_file
+from kaged.lua.hooked_calls import PASSING, ScriptPolicies
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import MAX_NOTICE_CHARS
 from kaged.lua.moves import ScriptSessions, custom_draft, label_draft
@@ -80,6 +81,7 @@ class CallParts:
     store_of: Callable[[str], ScriptStore]
     describe: Callable[[], Awaitable[JsonObject]]
     shipped: LuaPowers = SHIPPED
+    policies: ScriptPolicies | None = None
 
 
 _Handler = Callable[["WorkerConnection", JsonObject], Awaitable[JsonValue] | None]
@@ -143,6 +145,9 @@ class HostCalls:
                 words = describe_denial(decision).words
                 raise RpcError(f"{method}: {words}", number=_REFUSED)
         try:
+            policies = self._parts.policies
+            if policies is not None and method in PASSING:
+                return await self._passed(policies, worker, method, params, handler)
             answer = handler(worker, params)
             return None if answer is None else await answer
         except PlaceRefused as error:
@@ -154,6 +159,23 @@ class HostCalls:
             raise RpcError(shown(error.message), number=_REFUSED) from error
         except KagedError as error:
             raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
+
+    async def _passed(
+        self,
+        policies: ScriptPolicies,
+        worker: WorkerConnection,
+        method: str,
+        params: JsonObject,
+        handler: _Handler,
+    ) -> JsonValue:
+        """Do what reaches outside the script with the policies around it."""
+        return await policies.around(
+            worker.stem,
+            lambda: self._parts.sessions.live(worker),
+            method,
+            params,
+            lambda asked: handler(worker, asked),
+        )
 
     def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""

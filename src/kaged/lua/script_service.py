@@ -19,6 +19,7 @@ from kaged.lua.check import check_script
 from kaged.lua.dialogs import DialogAnswers, Dialogs
 from kaged.lua.errors import ScriptDown, ScriptToolFailed
 from kaged.lua.folder import FoundScripts, ScriptFile, read_folders
+from kaged.lua.hooked_calls import ScriptPolicies
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.moves import ScriptSessions
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kaged.kernel.identity import Actor
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
+    from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms
     from kaged.tools.registry import ToolRegistry
@@ -76,7 +78,9 @@ class ScriptService:
         limits: ScriptLimits | None = None,
         ready: Ready,
         guard: Guard | None = None,
+        pipeline: Callable[[], Pipeline | None] = lambda: None,
     ) -> None:
+        self._pipeline = pipeline
         self._project_ready = ready
         self._guard = guard or Guard("scripts", each_project=True)
         self._settings = settings
@@ -277,6 +281,9 @@ class ScriptService:
                 notice=lambda script, level, message: runtime.notice(script, level, message),  # noqa: PLW0108 - made below
                 store_of=store_of,
                 describe=describe,
+                policies=ScriptPolicies(
+                    self._pipeline, self._sessions.labels, project_id, self._clock, self._ids
+                ),
             )
         )
         runtime = ScriptRuntime(

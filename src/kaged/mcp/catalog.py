@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import Any, Final, cast
 
 from kaged.base import JsonObject, JsonValue
@@ -14,6 +15,7 @@ from kaged.mcp.texts import MAX_WORD_CHARS, clean_schema, labelled, one_line
 from kaged.tools.registry import outside_name
 
 MAX_TOOLS: Final = 256
+HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 MAX_PAGES: Final = 32
 MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 24
@@ -34,6 +36,7 @@ class OutsideTool:
     parameters: JsonObject
     output: JsonObject | None
     digest: str
+    annotations: JsonObject = field(default_factory=dict[str, "JsonValue"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,18 @@ def _parse(server: str, listed: JsonValue) -> OutsideTool | LeftOut:
         parameters={**whole, "type": "object"},
         output=cast("JsonObject | None", output),
         digest=hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()[:32],
+        annotations=_annotations(listed.get("annotations"), listed.get("title")),
     )
+
+
+def _annotations(said: JsonValue, title: JsonValue) -> JsonObject:
+    """Return what a server claims about a tool, in the words of the protocol and no others."""
+    claims = said if isinstance(said, dict) else {}
+    found: JsonObject = {name: claims[name] for name in HINTS if isinstance(claims.get(name), bool)}
+    for text in (title, claims.get("title")):
+        if isinstance(text, str) and text and "title" not in found:
+            found["title"] = one_line(text, 100)
+    return found
 
 
 def _schema_fault(schema: JsonValue, *, objects: bool) -> str | None:

@@ -69,6 +69,7 @@ def _plan(
         fault=fault,
         reaches_net=bool(policy.net),
         labels=frozenset(server.labels),
+        endpoint=server.url,
     )
 
 

@@ -128,7 +128,9 @@ class McpConversation:
         if report is None:
             return await self.peer.connection.request(method, params, timeout_s, cancel=True)
         token = self._owner.listen(report)
-        told: JsonObject = {**params, "_meta": {"progressToken": token}}
+        meta = params.get("_meta")
+        known = meta if isinstance(meta, dict) else {}
+        told: JsonObject = {**params, "_meta": {**known, "progressToken": token}}
         try:
             return await self.peer.connection.request(method, told, timeout_s, cancel=True)
         finally:

@@ -102,7 +102,7 @@ class McpHost:
 
 def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
     async def forward(call: ToolInvocation) -> JsonValue:
-        return await server.call(tool, call.args)
+        return await server.call(tool, call.args, call.headers)
 
     returns: JsonObject = dict(RESULT_SCHEMA)
     # References inside the server's schema would point into ours.
@@ -125,6 +125,8 @@ def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
         changes=True,
         reaches_net=server.plan.reaches_net,
         labels=server.plan.labels,
+        annotations=tool.annotations,
+        endpoint=server.plan.endpoint,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.mcp.errors import McpAnswerInvalid
 from kaged.mcp.texts import MAX_DESCRIPTION_CHARS, clean_text, one_line
 from kaged.tools.errors import PipelineRefused
+from kaged.tools.outgoing import outgoing_headers
 from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Offers:
             PipelineRefused: a policy plugin said no.
             McpServerUnavailable, McpCallFailed: the server gives none.
         """
-        hooked = await self.guarded("prompt", server.name, context)
+        hooked = await self.guarded("prompt", server.name, context, server.plan.labels)
         if hooked is not None:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
@@ -71,7 +72,8 @@ class Offers:
                 arguments = {str(k): str(v) for k, v in (outcome.payload.args or {}).items()}
         await self._label(server, hooked, context)
         sent: JsonObject = {"name": name, "arguments": {**arguments}}
-        answer = _bounded(server, await server.fetch("prompts/get", sent))
+        headers = await _headers(hooked, server, name, "prompt")
+        answer = _bounded(server, await server.fetch("prompts/get", sent, headers))
         messages = answer.get("messages")
         if not isinstance(messages, list):
             raise McpAnswerInvalid(f"{server.name} returned a prompt without messages")
@@ -88,7 +90,7 @@ class Offers:
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
         """Read a resource; returns `contents`. Raises as `get_prompt`."""
-        hooked = await self.guarded("resource", server.name, context)
+        hooked = await self.guarded("resource", server.name, context, server.plan.labels)
         if hooked is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
@@ -96,7 +98,8 @@ class Offers:
             outcome = await policy_answer(hooked.before_resource(uri, {}, about), undone=_UNDONE)
             uri = str(outcome.payload.uri) if outcome.changed else uri
         await self._label(server, hooked, context)
-        answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
+        headers = await _headers(hooked, server, uri, "resource")
+        answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}, headers))
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise McpAnswerInvalid(f"{server.name} returned a resource without contents")
@@ -108,28 +111,44 @@ class Offers:
             raise McpAnswerInvalid("a policy plugin changed a resource into something invalid")
         return result
 
-    async def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
-        """Open the way through the pipeline for a fetch; None when no plugin waits on it."""
+    async def guarded(
+        self,
+        kind: str,
+        scope: str,
+        context: ToolCallContext,
+        labels: frozenset[str] = frozenset(),
+    ) -> HookedCall | None:
+        """Open the way through the pipeline for a fetch; None when no plugin waits on it.
+
+        `labels` are those that the host puts on what is fetched.
+        """
         pipeline = self._pipeline()
-        hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch")
+        hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch", "token_delegate")
         if pipeline is None or not any(map(pipeline.has_hooks_for, hooks)):
             return None
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - as above
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
             CallOrigin,
+            data_policy,
             subject_of,
         )
+        from kaged.pipeline.slots import ObjectSecurityProfile  # noqa: PLC0415 - as above
 
         origin = CallOrigin(
             request_id=context.request_id,
             at_ms=self._clock.now_ms(),
+            arrival=None if context.identity is None else context.identity.arrival,
             subject=subject_of(context.identity, context.operator_id),
             agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
             labels=await self._labels.of(context.session_id),
             source="agent",
             scope=scope,
             properties={"project_id": context.project_id, "run_id": context.run_id},
+            objects={
+                scope: ObjectSecurityProfile(trust_domain=scope, data_scope=[context.project_id])
+            },
+            data=data_policy(scope, labels),
         )
         keep = self._labels.keeper(context.session_id, source=scope, run_id=context.run_id)
         return HookedCall(pipeline, origin, keep)
@@ -144,6 +163,15 @@ class Offers:
         )
         if hooked is not None:
             hooked.label(labels)
+
+
+async def _headers(
+    hooked: HookedCall | None, server: OutsideServer, target: str, kind: str
+) -> Mapping[str, str] | None:
+    endpoint = server.plan.endpoint
+    if hooked is None or endpoint is None:
+        return None
+    return await outgoing_headers(hooked, target, endpoint, kind=kind, undone=_UNDONE)
 
 
 async def hooked_resource(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -17,6 +17,7 @@ from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailable
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.progress import PROGRESS
+from kaged.mcp.relay import HEADERS
 from kaged.mcp.states import OFFERING, McpServerState
 from kaged.mcp.texts import one_line
 from kaged.mcp.tool_table import McpToolTable
@@ -180,8 +181,10 @@ class OutsideServer:
 
     # -- tools -----------------------------------------------------------------------------------
 
-    async def call(self, tool: OutsideTool, arguments: JsonObject) -> JsonValue:
-        """Call a tool.
+    async def call(
+        self, tool: OutsideTool, arguments: JsonObject, headers: Mapping[str, str] | None = None
+    ) -> JsonValue:
+        """Call a tool; `headers` go with the request to a server behind HTTP.
 
         Raises:
             McpServerUnavailable: the server is not running, ended, or does not answer.
@@ -195,6 +198,7 @@ class OutsideServer:
                 "tools/call",
                 {"name": tool.original, "arguments": arguments},
                 f"the tool {tool.name}",
+                headers,
             )
             return parse_content(
                 answer,
@@ -213,17 +217,27 @@ class OutsideServer:
             self.errors += 1
             raise
 
-    async def fetch(self, method: str, params: JsonObject) -> JsonObject:
+    async def fetch(
+        self, method: str, params: JsonObject, headers: Mapping[str, str] | None = None
+    ) -> JsonObject:
         """Ask for what is no tool: lists, prompts and resources. Raises as `call`."""
-        answer = await self._ask(self._ready(), method, params, method)
+        answer = await self._ask(self._ready(), method, params, method, headers)
         if not isinstance(answer, dict):
             raise McpAnswerInvalid(f"{self.name} answered {method} with an invalid result")
         return answer
 
     async def _ask(
-        self, conversation: McpConversation, method: str, params: JsonObject, what: str
+        self,
+        conversation: McpConversation,
+        method: str,
+        params: JsonObject,
+        what: str,
+        headers: Mapping[str, str] | None = None,
     ) -> JsonValue:
         answered = False
+        if headers and self.plan.endpoint is not None:
+            # The relay in the cage takes them out again and sends them as what they are.
+            params = {**params, "_meta": {HEADERS: {**headers}}}
         try:
             answer = await conversation.ask(method, params, self.plan.timeout_s, PROGRESS.get())
             answered = True

@@ -25,6 +25,7 @@ class OutsidePlan:
 
     `fault` says why it cannot be. `allow` and `deny` are globs over the server's own tool names;
     `follow` takes changed tools without asking. `labels` are on everything that it returns.
+    `endpoint` is its address, if it is behind HTTP.
     """
 
     name: str
@@ -40,6 +41,7 @@ class OutsidePlan:
     fault: str = ""
     reaches_net: bool = False
     labels: frozenset[str] = frozenset({UNTRUSTED})
+    endpoint: str | None = None
 
     def takes(self, original: str) -> bool:
         """Return whether the operator wants a tool at all."""

@@ -23,6 +23,9 @@ FAILED: Final = -32000
 AUTHORIZATION: Final = "MCP_AUTHORIZATION"
 """The variable that holds what goes into the Authorization header."""
 
+HEADERS: Final = "kaged/headers"
+"""The member of `_meta` with headers for the request of one message; it is not sent on."""
+
 
 class McpRelay:
     """One session with one server."""
@@ -68,9 +71,10 @@ class McpRelay:
 
     def _send(self, message: dict[str, Any], line: bytes) -> None:
         """Post one message and write what comes back; a failure is an answer, too."""
+        line, headers = self._with_own_headers(message, line)
         connection = self._connect()
         try:
-            connection.request("POST", self._path, line.strip(), self._headers)
+            connection.request("POST", self._path, line.strip(), headers)
             response = connection.getresponse()
             if response.status >= 300:
                 why = f"HTTP {response.status} {response.reason}"
@@ -84,6 +88,19 @@ class McpRelay:
             self._fail(message, f"{type(error).__name__}: {error}")
         finally:
             connection.close()
+
+    def _with_own_headers(
+        self, message: dict[str, Any], line: bytes
+    ) -> tuple[bytes, dict[str, str]]:
+        meta = (message.get("params") or {}).get("_meta") or {}
+        own = meta.pop(HEADERS, None)
+        if not own:
+            return line, self._headers
+        if not meta:
+            del message["params"]["_meta"]
+        # One name may be written in two ways; what comes with the message counts.
+        kept = {name: text for name, text in self._headers.items() if name.lower() not in own}
+        return json.dumps(message, separators=(",", ":")).encode(), {**kept, **own}
 
     def _write_all(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
         if "text/event-stream" in (response.getheader("Content-Type") or ""):

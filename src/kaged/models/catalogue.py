@@ -12,6 +12,7 @@ from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.localconfig import ModelEntry
 from kaged.config.sections import Sections
+from kaged.kernel.call_facts import ModelIdentity
 from kaged.models.errors import ModelError
 from kaged.models.fallback import FallbackModel
 from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
@@ -88,6 +89,16 @@ class ModelCatalogue:
             said: list[JsonValue] = [problem.as_json() for problem in problems]
             rows.append({"alias": alias, "model": None, "usable": False, "problems": said})
         return rows
+
+    def identity(self, alias: str) -> ModelIdentity | None:
+        """Return which model is behind an alias, and whose; None when there is none."""
+        try:
+            entry = self._entry(alias)
+        except ModelError:
+            return None
+        provider, _, model = entry.model.partition(":")
+        traits = tuple(one.value for one in entry.traits)
+        return ModelIdentity(alias, model or provider, provider, traits)
 
     async def check(self, alias: str) -> JsonObject:
         """Ask a model one small question, once, and return how it went."""

@@ -112,6 +112,7 @@ class PluginContext(PlainRecord):
         global_context: GlobalContext,
         state: dict[str, Any] | None = None,
         metadata: dict[str, Any] | None = None,
+        **_unknown: Any,  # such as `plugin_id`; the published class ignores them too
     ) -> None:
         _set_shared(self, global_context)
         self.state: dict[str, Any] = {} if state is None else state

@@ -71,7 +71,7 @@ async def check_file(
 
     Plugin classes are imported and initialised, because half of all faults show only there.
     """
-    pipeline = Pipeline(clock, ids, kinds=kinds)
+    pipeline = Pipeline(clock, ids, kinds=kinds, in_daemon=True)
     try:
         report = await pipeline.load_file(path)
         return CheckReport(report.file, report.problems, explain_pipeline(pipeline))

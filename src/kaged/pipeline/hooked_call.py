@@ -6,6 +6,7 @@ caller decides how to answer; a faulty policy file and a failed policy plugin ar
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 
 KeepLabels: TypeAlias = "Callable[[frozenset[str]], Awaitable[None]]"
 
+DESCRIPTION_CHARS = 500
+CODE_CHARS = 100
+MAX_RETRY_S = 86_400
+
 _ALLOWED = Decision.allow("pipeline")
+TOKEN_DELEGATE = "token_delegate"  # noqa: S105 - the name of a hook, not a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class HookOutcome:
     `payload` is what to go on with. `changed_by` names the plugins that changed it, oldest first:
     a changed tool call is to be decided again. `violation` is the denier's own words. `denied_by`
     and `refusal` say who refused and why, for the caller; both are None unless somebody did.
+    `retry_after_s` is when the same call may be let through; None when waiting does not help.
     """
 
     decision: Decision
@@ -50,6 +57,19 @@ class HookOutcome:
     violation: PluginViolation | None = None
     denied_by: str | None = None
     refusal: Sentence | None = None
+    retry_after_s: int | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what programs are told about a refusal, beside its words."""
+        violation = self.violation
+        found = {
+            "policy": self.denied_by,
+            "reason_code": None if violation is None else _line(violation.code, CODE_CHARS),
+            "description": None if violation is None else _described(violation),
+            "retry_after_s": self.retry_after_s,
+        }
+        return {name: value for name, value in found.items() if value}
 
     @property
     def changed(self) -> bool:
@@ -88,6 +108,28 @@ class HookedCall:
     def extensions(self) -> Extensions | None:
         """Return the extensions as the plugins left them so far; None before the first hook."""
         return self._extensions
+
+    @property
+    def delegates(self) -> bool:
+        """Return whether a plugin waits to give tokens to requests that go out."""
+        return self._pipeline.has_hooks_for(TOKEN_DELEGATE)
+
+    @property
+    def added_headers(self) -> dict[str, str]:
+        """Return the headers that plugins added or changed; what the caller sent is not theirs."""
+        filled = self._extensions
+        return self.changed_headers(
+            None if filled is None or filled.http is None else filled.http.headers
+        )
+
+    def changed_headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
+        """Return those of a payload's headers that are not the caller's."""
+        before = self._headers() or {}
+        return {
+            name.lower(): value
+            for name, value in (headers or {}).items()
+            if before.get(name.lower()) != value
+        }
 
     @property
     def labels(self) -> frozenset[str]:
@@ -190,6 +232,29 @@ class HookedCall:
         )
         return await self._pass("agent_post_invoke", payload)
 
+    async def delegate(
+        self, target: str, kind: str, audience: str, permissions: list[str]
+    ) -> HookOutcome:
+        """Run `token_delegate` for a request that goes out; a token comes as `DelegationResult`."""
+        # Loaded late as all payloads about identity are: few set-ups need them.
+        from kaged.pipeline.payloads.identity import (  # noqa: PLC0415 - see above
+            DelegationPayload,
+        )
+
+        arrival = self._origin.arrival
+        payload = DelegationPayload.model_validate(
+            {
+                "target_name": target,
+                "target_type": kind,
+                "target_audience": audience,
+                "required_permissions": permissions,
+                "auth_enforced_by": "target",
+                "bearer_token": None if arrival is None else arrival.token,
+            },
+            context={HOST: True},
+        )
+        return await self._pass(TOKEN_DELEGATE, payload)
+
     async def before_model(self, message: Message) -> HookOutcome:
         """Pass `cmf.llm_input` with a message that is about to go to the model."""
         return await self._pass_message("llm_input", message, None)
@@ -227,13 +292,17 @@ class HookedCall:
         except PluginViolationError as error:
             # A plugin that raises its refusal refuses as much as one that returns it.
             denier = error.executions[-1].plugin_name if error.executions else "a plugin"
-            decision, refusal = _denied(hook, denier, error.violation, error.message)
+            retry_s = _retry_after(error.violation, 0)
+            decision, refusal = _denied(
+                hook, denier, error.violation, error.message, retry_after_s=retry_s
+            )
             return HookOutcome(
                 decision,
                 payload,
                 violation=error.violation,
                 denied_by=denier,
                 refusal=refusal,
+                retry_after_s=retry_s,
             )
         self._extensions = result.modified_extensions or extensions
         if self._keep is not None and not self.labels <= self._kept:
@@ -246,10 +315,14 @@ class HookedCall:
             return HookOutcome(_ALLOWED, payload)
         records = result.executions
         denier = next((r.plugin_name for r in records if not r.effective_allow), None)
-        decision, refusal = _ALLOWED, None
+        decision, refusal, retry_s = _ALLOWED, None, None
         if denier is not None:
+            retry_s = _retry_after(result.violation, result.retry_delay_ms)
             decision, refusal = _denied(
-                hook, denier, result.violation, retry_delay_ms=result.retry_delay_ms
+                hook,
+                denier,
+                result.violation,
+                retry_after_s=result.retry_delay_ms / 1000 or retry_s,
             )
         return HookOutcome(
             decision=decision,
@@ -258,6 +331,7 @@ class HookedCall:
             violation=result.violation,
             denied_by=denier,
             refusal=refusal,
+            retry_after_s=retry_s,
         )
 
     def _filled(
@@ -265,7 +339,7 @@ class HookedCall:
     ) -> Extensions:
         """Fill the slots for the first hook; later hooks go on with what the plugins left."""
         if self._extensions is None:
-            return fill_slots(self._origin, mcp=mcp, completion=completion)
+            return fill_slots(self._origin, self._pipeline.facts(), mcp=mcp, completion=completion)
         news = {"mcp": mcp, "completion": completion}
         return self._extensions.model_copy(
             update={slot: value for slot, value in news.items() if value is not None}
@@ -281,11 +355,32 @@ def _denied(
     plugin: str,
     violation: PluginViolation | None,
     message: str = "",
-    retry_delay_ms: int = 0,
+    retry_after_s: float | None = None,
 ) -> tuple[Decision, Sentence]:
     reason = (message or "no reason given") if violation is None else violation.reason
+    described = "" if violation is None else _described(violation)
     remedy = f"ask the operator of this daemon about the policy {plugin}"
-    if retry_delay_ms:
-        remedy = f"try again in {retry_delay_ms / 1000:g} s"
+    if retry_after_s:
+        remedy = f"try again in {retry_after_s:g} s"
     decision = Decision.deny("pipeline", f"{hook}: {plugin}: {reason}", remedy)
-    return decision, describe_policy_refusal(plugin, reason, remedy)
+    words = f"{reason} ({described})" if described and described not in reason else reason
+    return decision, describe_policy_refusal(plugin, words, remedy)
+
+
+def _described(violation: PluginViolation) -> str:
+    return _line(violation.description, DESCRIPTION_CHARS)
+
+
+def _line(text: str, limit: int) -> str:
+    found = " ".join(text.split())
+    return found if len(found) <= limit else f"{found[: limit - 1]}…"
+
+
+def _retry_after(violation: PluginViolation | None, delay_ms: int) -> int | None:
+    """Return the seconds after which the call may pass, as the plugin says it in one way or two."""
+    headers = {} if violation is None else violation.http_headers or {}
+    said = next((str(v) for name, v in headers.items() if str(name).lower() == "retry-after"), "")
+    seconds = math.ceil(delay_ms / 1000)
+    if not seconds and said.isascii() and said.isdigit():
+        seconds = int(said[:9])
+    return min(seconds, MAX_RETRY_S) or None

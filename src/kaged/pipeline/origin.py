@@ -14,12 +14,17 @@ from typing import Any
 
 from kaged.base import iso_utc
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import SERVICE_PREFIX, Actor
+from kaged.kernel.call_facts import Arrival, span_id_of, trace_id_of
+from kaged.kernel.identity import EVERYBODY_ELSE, SERVICE_PREFIX, Actor
 from kaged.pipeline import slots
+from kaged.pipeline.host_facts import NO_FACTS, HostFacts
 
 FRAMEWORK = "kaged"
+HOST_DOMAIN = "kaged"
+"""The trust domain of what the host itself answers for."""
 
 _NO_TEXTS: frozenset[str] = frozenset()
+_ALL = frozenset({EVERYBODY_ELSE})
 
 
 def _empty() -> Mapping[str, str]:
@@ -39,26 +44,40 @@ class AgentPlace:
 
 @dataclass(frozen=True, slots=True)
 class CallOrigin:
-    """Everything the host knows for certain about a call before it is made."""
+    """Everything the host knows for certain about a call before it is made.
+
+    `model` is the alias of the model that the agent works with. `objects` says what using a tool
+    takes, `data` what is done with what it returns.
+    """
 
     request_id: str
     at_ms: int
-    environment: str | None = None
+    arrival: Arrival | None = None
     subject: slots.SubjectExtension | None = None
     agent: AgentPlace | None = None
     labels: frozenset[str] = _NO_TEXTS
-    classification: str | None = None
-    headers: Mapping[str, str] | None = None
+    objects: Mapping[str, slots.ObjectSecurityProfile] | None = None
+    data: Mapping[str, slots.DataPolicy] | None = None
     source: str | None = None
     message_id: str | None = None
     parent_id: str | None = None
-    trace_id: str | None = None
-    span_id: str | None = None
     tags: frozenset[str] = _NO_TEXTS
     scope: str | None = None
     properties: Mapping[str, str] = field(default_factory=_empty)
-    model: slots.LLMExtension | None = None
-    version: str | None = None
+    model: str | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str] | None:
+        """Return the caller's headers that policies may see; None where there are none to see."""
+        arrival = self.arrival
+        return None if arrival is None or arrival.headers is None else dict(arrival.headers)
+
+    @property
+    def trace_id(self) -> str:
+        """Return the trace that the call belongs to: the caller's, else the run's own."""
+        if self.arrival is not None:
+            return self.arrival.trace_id
+        return trace_id_of(self.properties.get("run_id") or self.request_id)
 
 
 def subject_of(actor: Actor | None, name: str) -> slots.SubjectExtension:
@@ -67,7 +86,9 @@ def subject_of(actor: Actor | None, name: str) -> slots.SubjectExtension:
     `name` is who it is where nobody was authenticated.
     """
     if actor is None or actor.person_id is None:
-        return slots.SubjectExtension(id=name, type=slots.SubjectType.USER)
+        return slots.SubjectExtension(
+            id=name, type=slots.SubjectType.USER, permissions=_permissions(None)
+        )
     service = actor.person_id.startswith(SERVICE_PREFIX)
     return slots.SubjectExtension(
         id=actor.person_id,
@@ -75,11 +96,28 @@ def subject_of(actor: Actor | None, name: str) -> slots.SubjectExtension:
         roles=actor.roles,
         teams=actor.teams,
         claims=dict(actor.claims),
+        permissions=_permissions(actor),
     )
+
+
+def _permissions(actor: Actor | None) -> frozenset[str]:
+    """Return what the operator allows somebody; the operator may use everything."""
+    projects = None if actor is None else actor.projects
+    operations = None if actor is None else actor.operations
+    return frozenset(
+        [f"project:{one}" for one in (_ALL if projects is None else projects)]
+        + [f"operation:{one}" for one in (_ALL if operations is None else operations)]
+    )
+
+
+def data_policy(source: str, labels: frozenset[str]) -> dict[str, slots.DataPolicy]:
+    """Return what the host does with what a source returns: the labels that it puts on it."""
+    return {source: slots.DataPolicy(apply_labels=sorted(labels))} if labels else {}
 
 
 def fill_slots(
     origin: CallOrigin,
+    facts: HostFacts = NO_FACTS,
     *,
     mcp: slots.MCPExtension | None = None,
     completion: slots.CompletionExtension | None = None,
@@ -88,11 +126,11 @@ def fill_slots(
     """Fill the slots for one call; slots about which nothing is known stay empty."""
     return slots.Extensions(
         request=slots.RequestExtension(
-            environment=origin.environment,
+            environment=facts.environment,
             request_id=origin.request_id,
             timestamp=iso_utc(origin.at_ms),
             trace_id=origin.trace_id,
-            span_id=origin.span_id,
+            span_id=span_id_of(origin.request_id),
         ),
         agent=_agent(origin),
         http=None
@@ -102,8 +140,10 @@ def fill_slots(
         ),
         security=slots.SecurityExtension(
             labels=origin.labels,
-            classification=origin.classification,
+            classification=facts.classification(origin.properties.get("project_id")),
             subject=origin.subject,
+            objects=dict(origin.objects or {}),
+            data=dict(origin.data or {}),
         ),
         delegation=_delegation(origin),
         mcp=mcp,
@@ -111,16 +151,31 @@ def fill_slots(
         provenance=slots.ProvenanceExtension(
             source=origin.source, message_id=origin.message_id, parent_id=origin.parent_id
         ),
-        llm=origin.model,
+        llm=_model(origin, facts),
         framework=slots.FrameworkExtension(
             framework=FRAMEWORK,
-            framework_version=origin.version,
+            framework_version=facts.version,
             node_id=None if origin.agent is None else "/".join(origin.agent.path),
         ),
         meta=slots.MetaExtension(
-            tags=origin.tags, scope=origin.scope, properties=dict(origin.properties)
+            tags=origin.tags,
+            scope=origin.scope,
+            properties=dict(origin.properties)
+            if origin.model is None
+            else {**origin.properties, "model_alias": origin.model},
         ),
         custom=custom,
+    )
+
+
+def _model(origin: CallOrigin, facts: HostFacts) -> slots.LLMExtension | None:
+    if origin.model is None:
+        return None
+    known = facts.model(origin.model)
+    if known is None:
+        return slots.LLMExtension(model_id=origin.model)
+    return slots.LLMExtension(
+        model_id=known.model_id, provider=known.provider, capabilities=list(known.traits)
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy, resolve_policy
 from kaged.pipeline.errors import PipelineNotReady
+from kaged.pipeline.host_facts import NO_FACTS, HostFacts
 from kaged.pipeline.kinds import (
     PluginKind,
     StartedPlugin,
@@ -28,6 +29,7 @@ from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import LoadedPlugin, Plan, compile_plan, load_plugin
 from kaged.pipeline.runner import Runner
+from kaged.pipeline.unfired import unfired_problems
 
 if TYPE_CHECKING:
     from kaged.pipeline.auditing import PipelineObserver, StepTracer
@@ -90,7 +92,9 @@ class Pipeline:
 
     A faulty configuration never takes the place of a sound one. One `Pipeline` per daemon, or per
     tenant; it shares no state with others. With `refuse_until_loaded`, calls on every hook are
-    refused until the first load, so that nothing slips by while plugins start.
+    refused until the first load, so that nothing slips by while plugins start. `facts` are the
+    host's own, for the slots of every call. `in_daemon` refuses plugins on hooks that the daemon
+    does not fire.
     """
 
     def __init__(
@@ -106,7 +110,11 @@ class Pipeline:
         default_hook_policy: DefaultHookPolicy = DefaultHookPolicy.ALLOW,
         guarded: bool = True,
         refuse_until_loaded: bool = False,
+        facts: Callable[[], HostFacts] = lambda: NO_FACTS,
+        in_daemon: bool = False,
     ) -> None:
+        self.facts = facts
+        self._in_daemon = in_daemon
         self._ids = ids
         self._kinds = dict(kinds or {})
         self._timeout_s = timeout_s
@@ -146,6 +154,8 @@ class Pipeline:
         async with self._loading:
             problems = list(document.problems)
             problems += _open_dirs(document, base or Path.cwd())
+            if self._in_daemon:
+                problems += unfired_problems(document)
             live: list[LoadedPlugin] = []
             try:
                 await self._start_all(document.entries, document.file, problems, live)

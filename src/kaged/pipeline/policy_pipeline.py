@@ -7,22 +7,25 @@ the first moment on until its plugins have started.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
+from kaged import __version__
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
+from kaged.config.pipeline_section import PipelineSection, UntrustedContent
 from kaged.config.settings import Settings
-from kaged.config.toolsections import PipelineSection, UntrustedContent
 from kaged.projects.readiness import Guard
 
 if TYPE_CHECKING:
     from kaged.config.problems import Problem
+    from kaged.kernel.call_facts import ModelIdentity
+    from kaged.pipeline.host_facts import HostFacts
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.pipeline import Pipeline, PipelineStatus
     from kaged.pipeline.settings import PluginConfig
@@ -30,18 +33,6 @@ if TYPE_CHECKING:
 WHAT = "The policy plugins around every call."
 CHECK = "Run `kaged pipeline check` and mend the lines named."
 SHOWN_PROBLEMS = 5
-NEVER_FIRED = (
-    *("http_pre_request", "http_post_request", "http_auth_resolve_user"),
-    *("http_auth_check_permission", "identity_resolve", "token_delegate", "evaluate"),
-    *(
-        f"cmf.{kind}_{when}"
-        for kind in ("prompt", "resource")
-        for when in ("pre_fetch", "post_fetch")
-    ),
-    *("cmf.tool_pre_invoke", "cmf.tool_post_invoke"),
-)
-"""Hooks that plugins may have and no call of the daemon passes."""
-
 UNTRUSTED_GUARD = "untrusted-content"
 """The name of the policy that `[pipeline] untrusted` switches on."""
 
@@ -79,6 +70,8 @@ class PolicyPipeline:
         self._clock = clock
         self._ids = ids
         self._turn = asyncio.Lock()
+        self._model_of: Callable[[str], ModelIdentity | None] = lambda _alias: None
+        self._projects_named: Callable[[Collection[str]], Collection[str]] = lambda _words: ()
         if not self._wanted:
             self._guard.stand()
         else:
@@ -92,6 +85,15 @@ class PolicyPipeline:
     def _wanted(self) -> bool:
         section = self._settings().daemon.value.pipeline
         return section.file is not None or section.untrusted is not UntrustedContent.OFF
+
+    def connect(
+        self,
+        model_of: Callable[[str], ModelIdentity | None],
+        projects_named: Callable[[Collection[str]], Collection[str]],
+    ) -> None:
+        """Take what tells policies more about calls: models by alias, projects by their names."""
+        self._model_of = model_of
+        self._projects_named = projects_named
 
     async def load(self) -> Sequence[Problem]:
         """Read the file and put it in force if it is sound; returns everything that is wrong.
@@ -149,14 +151,8 @@ class PolicyPipeline:
 
     def warnings(self) -> list[str]:
         """Return what is wrong with it, for the status page; empty when nothing is."""
-        row, pipeline = self.row(), self._active_pipeline.pipeline
-        unused = [
-            one for one in NEVER_FIRED if pipeline is not None and pipeline.has_hooks_for(one)
-        ]
-        found = [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
-        if unused and not found:
-            found.append(f"pipeline: nothing in the daemon fires {', '.join(unused)}")
-        return found
+        row = self.row()
+        return [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
 
     def _build(self) -> Pipeline:
         from kaged.pipeline.auditing import PipelineAudit  # noqa: PLC0415  # only when configured
@@ -169,7 +165,27 @@ class PolicyPipeline:
             timeout_s=self._settings().daemon.value.pipeline.timeout_seconds,
             observer=PipelineAudit(self._audit.post),
             refuse_until_loaded=True,
+            facts=self._facts,
+            in_daemon=True,
         )
+
+    def _facts(self) -> HostFacts:
+        from kaged.pipeline.host_facts import HostFacts  # noqa: PLC0415  # only when configured
+
+        section = self._settings().daemon.value.pipeline
+        return HostFacts(
+            environment=section.environment,
+            version=__version__,
+            classification=self._classification,
+            model=self._model_of,
+        )
+
+    def _classification(self, project_id: str | None) -> str | None:
+        section = self._settings().daemon.value.pipeline
+        for word, text in section.classifications.items():
+            if project_id is not None and project_id in self._projects_named({word}):
+                return text
+        return section.classification
 
 
 def _from_settings(section: PipelineSection) -> Sequence[PluginConfig]:

@@ -101,6 +101,19 @@ class PluginResult(PlainRecord, Generic[T]):
         if retry_delay_ms != 0:
             self.retry_delay_ms = retry_delay_ms
 
+    @classmethod
+    def _parsed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        said = values.get("violation")
+        if said is not None:
+            values["violation"] = PluginViolation.model_validate(said)
+        slots = values.get("modified_extensions")
+        if isinstance(slots, dict):
+            # Twelve models that a result without extensions does not need.
+            from kaged.pipeline.slots import Extensions  # noqa: PLC0415 - see above
+
+            values["modified_extensions"] = Extensions.model_validate(slots)
+        return values
+
     @property
     def executions(self) -> list[ControlExecutionRecord]:
         """Return one record per plugin that ran; made when read."""

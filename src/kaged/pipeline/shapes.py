@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -35,6 +36,28 @@ class PlainRecord:
         for name, value in (update or {}).items():
             object.__setattr__(twin, name, value)
         return twin
+
+    @classmethod
+    def model_validate(cls, value: Any, **_options: Any) -> Self:
+        """Make one of plain data, or return what is one already; unknown names are ignored.
+
+        Raises:
+            ValueError: it is neither, or something required is missing.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{cls.__name__} needs an object, not {type(value).__name__}")  # noqa: TRY004 - what pydantic raises
+        taken = set(inspect.signature(cls.__init__).parameters)
+        try:
+            return cls(**cls._parsed({k: v for k, v in value.items() if k in taken}))
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    @classmethod
+    def _parsed(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with what is nested in them parsed, too."""
+        return values
 
     def model_dump(self, **_options: Any) -> dict[str, Any]:
         """Return the values as plain data."""

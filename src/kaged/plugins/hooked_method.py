@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.capabilities import NetCapability
-from kaged.kernel.describe import require
+from kaged.kernel.decision import CapabilityDenied
 from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
 from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
-from kaged.pipeline.slots import ToolMetadata
+from kaged.pipeline.slots import ObjectSecurityProfile, ToolMetadata
 from kaged.wire.errors import InvalidParams, MethodNotFound
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PRE, POST = "tool_pre_invoke", "tool_post_invoke"
 _BELOW = ".subagents."
+REASON_CHARS = 500
 
 
 async def call_with_hooks(
@@ -55,21 +56,21 @@ async def call_with_hooks(
     plugin.offering(method)
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
         return await plugin.call_method(method, params, context, timeout_s=timeout_s)
-    hooked = HookedCall(pipeline, _origin(parts, plugin, context, who))
     tool = describe_method(plugin, method)
+    hooked = HookedCall(pipeline, _origin(parts, plugin, tool.name, context, who))
     before = await hooked.before_tool(tool.name, params, tool)
-    require(before.decision, before.refusal)
+    _require(before, PRE, parts, plugin, method, context)
     if before.changed:
         method, params = _resolved_again(parts, plugin, method, params, before, context)
         tool = describe_method(plugin, method)
     result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
     after = await hooked.after_tool(tool.name, result, tool)
-    require(after.decision, after.refusal)
+    _require(after, POST, parts, plugin, method, context)
     return to_json(after.payload.result) if after.changed else result
 
 
 def _origin(
-    parts: HostParts, plugin: HostedPlugin, context: WireContext, who: Actor | None
+    parts: HostParts, plugin: HostedPlugin, name: str, context: WireContext, who: Actor | None
 ) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the call's params."""
     operator = context.operator_id
@@ -79,12 +80,52 @@ def _origin(
     return CallOrigin(
         request_id=context.request_id,
         at_ms=parts.clock.now_ms(),
+        arrival=None if who is None else who.arrival,
         subject=None if operator is None else subject_of(who, operator),
         agent=agent,
         source="agent" if context.from_agent else "daemon",
         scope=plugin.name,
         properties={} if context.project_id is None else {"project_id": context.project_id},
-        version=parts.settings.daemon_version,
+        objects={
+            name: ObjectSecurityProfile(
+                permissions=list(plugin.installed.capabilities.texts),
+                trust_domain=plugin.name,
+                data_scope=[] if context.project_id is None else [context.project_id],
+            )
+        },
+    )
+
+
+def _require(
+    outcome: HookOutcome,
+    hook: str,
+    parts: HostParts,
+    plugin: HostedPlugin,
+    method: str,
+    context: WireContext,
+) -> None:
+    """Put a refusal on record, with whose call of what it was, and raise it."""
+    if outcome.refusal is None:
+        return
+    parts.post(
+        "plugin.method_denied",
+        {
+            "name": plugin.name,
+            "method": method,
+            "hook": hook,
+            "denied_by": outcome.denied_by,
+            "operator_id": context.operator_id,
+            "project_id": context.project_id,
+            "reason": outcome.decision.detail[:REASON_CHARS],
+        },
+        context.request_id,
+    )
+    raise CapabilityDenied(
+        outcome.refusal.words,
+        fix=outcome.refusal.fix or None,
+        rule=outcome.decision.rule,
+        detail=outcome.decision.detail,
+        **outcome.told,
     )
 
 

@@ -92,6 +92,7 @@ class AccountLinks:
                 source_username=who.source_username,
                 source_display_name=who.source_display_name,
             ),
+            actor=who,
         )
         if token is None:
             raise KagedError(

@@ -7,11 +7,12 @@ returns was written by somebody outside, so it is labelled before it is asked fo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import SERVICE_PREFIX, PersonGrant
+from kaged.kernel.identity import Actor, PersonFacts, PersonGrant, VouchedBy
 from kaged.services.errors import CapabilityError, CapabilityInvalidOutput
 from kaged.tools.call_approvals import CallApprovals, CallQuestion
 from kaged.tools.errors import PipelineRefused, ReportedError
@@ -21,11 +22,13 @@ from kaged.tools.session_labels import UNTRUSTED, SessionLabels
 if TYPE_CHECKING:
     from kaged.base import Clock
     from kaged.pipeline.hooked_call import HookedCall, HookOutcome
+    from kaged.pipeline.origin import AgentPlace
     from kaged.pipeline.pipeline import Pipeline
     from kaged.pipeline.slots import ToolMetadata
     from kaged.services.caller import ServiceCaller
     from kaged.services.registry import RegisteredCapability, RegisteredOperation
 
+_BELOW: Final = ".subagents."
 _PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
 _UNDONE: Final = "the operation was not carried out"
 _OUTSIDE: Final = frozenset({UNTRUSTED})
@@ -63,32 +66,41 @@ class AccountPolicies:
             return HookedOperation(name, session_id, self._labels)
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - see the line above
-        from kaged.pipeline.origin import CallOrigin  # noqa: PLC0415 - as above
+        from kaged.pipeline.origin import (  # noqa: PLC0415 - as above
+            CallOrigin,
+            data_policy,
+            subject_of,
+        )
         from kaged.pipeline.policies.untrusted import (  # noqa: PLC0415 - as above
             CHANGES_ANNOTATION,
         )
         from kaged.pipeline.policies.ways_out import NET_ANNOTATION  # noqa: PLC0415 - as above
         from kaged.pipeline.slots import (  # noqa: PLC0415 - as above
-            SubjectExtension,
-            SubjectType,
+            ObjectSecurityProfile,
             ToolMetadata,
         )
 
-        grant = self._grant_of(caller.user_id)
-        service = caller.user_id.startswith(SERVICE_PREFIX)
+        who = self._actor(caller)
+        project_id = caller.token.routing.project_id
+        known = {"project_id": project_id, "session_id": session_id}
         origin = CallOrigin(
             request_id=request_id,
             at_ms=self._clock.now_ms(),
-            subject=SubjectExtension(
-                id=caller.user_id,
-                type=SubjectType.SERVICE if service else SubjectType.USER,
-                roles=grant.roles,
-                teams=grant.teams,
-            ),
+            arrival=who.arrival,
+            subject=subject_of(who, caller.user_id),
+            agent=_place(caller),
             labels=frozenset() if session_id is None else await self._labels.of(session_id),
             source="person" if caller.in_person else "agent",
             scope=capability.id.namespace,
-            properties={} if session_id is None else {"session_id": session_id},
+            properties={key: text for key, text in known.items() if text is not None},
+            objects={
+                name: ObjectSecurityProfile(
+                    permissions=[f"operation:{name}"],
+                    trust_domain=capability.id.namespace,
+                    data_scope=[caller.user_id],
+                )
+            },
+            data=data_policy(name, _OUTSIDE),
         )
         keep = None if session_id is None else self._labels.keeper(session_id, source=name)
         described = ToolMetadata(
@@ -109,6 +121,26 @@ class AccountPolicies:
             described,
             None if self._approvals is None else _Asking(self._approvals, caller),
         )
+
+    def _actor(self, caller: ServiceCaller) -> Actor:
+        """Return for whom the operation is: what their source said, and what is allowed now."""
+        grant, known = self._grant_of(caller.user_id), caller.actor
+        if known is not None and not known.is_person:
+            return known  # the operator, whom no grant narrows
+        facts = None if known is None else known.facts
+        vouched_by = VouchedBy.UNIX if known is None else known.vouched_by
+        made = Actor.person(facts or PersonFacts(caller.user_id), grant, vouched_by)
+        return replace(made, arrival=None if known is None else known.arrival)
+
+
+def _place(caller: ServiceCaller) -> AgentPlace | None:
+    from kaged.pipeline.origin import AgentPlace  # noqa: PLC0415 - only with a pipeline
+
+    path = None if caller.actor is None else caller.actor.agent_path
+    session_id = caller.token.routing.session_key
+    if path is None or session_id is None:
+        return None
+    return AgentPlace(session_id, tuple(path.split(_BELOW)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +231,10 @@ class HookedOperation:
             outcome = await question
         except PipelineRefused as refused:
             raise CapabilityError(
-                refused.message, code="capability_access_denied", fix=refused.fix
+                refused.message,
+                code="capability_access_denied",
+                fix=refused.fix,
+                **refused.data,
             ) from refused
         except ReportedError as failed:
             raise CapabilityError(

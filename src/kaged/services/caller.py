@@ -7,6 +7,7 @@ from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.identity import Actor
 from kaged.services.contract import CapabilityCallContext
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import (
@@ -48,12 +49,15 @@ class ServiceCaller:
     """A caller whose token was checked. `identity_fields` names what it claimed beside it.
 
     `in_person`: a person asks themselves, not an agent for them, so no skill is needed.
+    `actor` is for whom the token was made, with what their source said of them; None when that is
+    not known any more.
     """
 
     token: VerifiedToken
     context: CapabilityCallContext
     identity_fields: tuple[str, ...] = ()
     in_person: bool = False
+    actor: Actor | None = None
 
     @property
     def user_id(self) -> str:
@@ -75,6 +79,8 @@ class ContextTokens:
         self._clock = clock
         # A command makes many calls with one token: its signature is checked once, its time always.
         self._seen: dict[str, ServiceCaller] = {}
+        # Policies see more of a person than a token has room for. Cages end with the daemon.
+        self._made_for: dict[str, tuple[int, Actor]] = {}
 
     def mint(
         self,
@@ -84,11 +90,15 @@ class ContextTokens:
         skill: str | None = None,
         caps: tuple[str, ...] | None = None,
         ttl_s: int = SANDBOX_TTL_S,
+        actor: Actor | None = None,
     ) -> str | None:
-        """Make a token for one command of a session; None when no user is known (SC-TOK-12)."""
+        """Make a token for one command of a session; None when no user is known (SC-TOK-12).
+
+        `actor` is who it is made for, and stays here.
+        """
         if user_id is None or not user_id.strip():
             return None
-        return mint_token(
+        token = mint_token(
             self._key,
             user_id,
             clock=self._clock,
@@ -97,6 +107,17 @@ class ContextTokens:
             caps=caps,
             ttl_s=ttl_s,
         )
+        if actor is not None:
+            self._remember(token, actor, ttl_s)
+        return token
+
+    def _remember(self, token: str, actor: Actor, ttl_s: int) -> None:
+        now_s = self._clock.now_ms() // 1000
+        known = self._made_for
+        if len(known) >= SEEN_LIMIT:
+            for old in [one for one, (until_s, _) in known.items() if until_s < now_s]:
+                del known[old]
+        known[token] = (now_s + ttl_s + LEEWAY_S, actor)
 
     def verify(self, token: JsonValue) -> VerifiedToken:
         """Check a token that a sandbox sent. Raises TokenRejected."""
@@ -112,7 +133,10 @@ class ContextTokens:
                 if claims.issued_at - LEEWAY_S <= now_s <= claims.expires_at + LEEWAY_S:
                     return seen
         verified = verify_token(self._key, token, clock=self._clock)
-        caller = ServiceCaller(verified, context_of(verified))
+        made_for = self._made_for.get(token) if isinstance(token, str) else None
+        caller = ServiceCaller(
+            verified, context_of(verified), actor=None if made_for is None else made_for[1]
+        )
         if isinstance(token, str):
             if len(self._seen) >= SEEN_LIMIT:
                 self._seen.clear()

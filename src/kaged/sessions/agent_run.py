@@ -127,6 +127,7 @@ class AgentRun:
             request_id=request_id,
             operator_id=run.operator_id,
             identity=run.identity,
+            model=self.model.alias,
         )
 
     def event(self, name: str, data: JsonObject) -> SessionEvent:

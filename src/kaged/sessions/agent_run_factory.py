@@ -56,7 +56,9 @@ class AgentRunFactory:
         text = prompt or agent.system_prompt.value.text
         routed = await self._routing(run, snapshot)
         # What skills say about themselves passes the policies with the rest of the prompt.
-        own = await self._policies.prompt(run, path, f"{text}\n\n{routed}" if routed else text)
+        own = await self._policies.prompt(
+            run, path, f"{text}\n\n{routed}" if routed else text, chosen.alias
+        )
         window = (
             Window()
             if fresh

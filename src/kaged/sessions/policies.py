@@ -60,14 +60,14 @@ class Policies:
         hooked = await self._opened(pipeline, agent_run.run, agent_run.path, alias)
         return HookedModelCall(hooked, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
-    async def prompt(self, run: RunState, path: str, text: str) -> str:
+    async def prompt(self, run: RunState, path: str, text: str, model: str | None = None) -> str:
         """Pass an agent's system prompt. Raises PipelineRefused, ReportedError."""
         pipeline = self._waiting("prompt_pre_fetch", "prompt_post_fetch")
         if pipeline is None:
             return text
         from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
-        hooked = await self._opened(pipeline, run, path, None)
+        hooked = await self._opened(pipeline, run, path, model)
         described = PromptMetadata(name=path, description="The system prompt of an agent.")
         await policy_answer(hooked.before_prompt(path, {}, described))
         rendered: dict[str, Any] = {
@@ -107,17 +107,17 @@ class Policies:
             CallOrigin,
             subject_of,
         )
-        from kaged.pipeline.slots import LLMExtension  # noqa: PLC0415 - only with a pipeline
 
         return CallOrigin(
             request_id=self._ids.tagged("req"),
             at_ms=self._clock.now_ms(),
+            arrival=None if run.identity is None else run.identity.arrival,
             subject=subject_of(run.identity, run.operator_id),
             agent=AgentPlace(run.session_id, tuple(path.split(_BELOW))),
             labels=labels,
             source="agent",
             properties={"project_id": run.project_id, "run_id": run.run_id},
-            model=None if model is None else LLMExtension(model_id=model),
+            model=model,
         )
 
 

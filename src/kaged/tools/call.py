@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
@@ -23,10 +24,19 @@ class ToolInvocation:
 
     `args` are validated with defaults applied; do not change them. `paths` are resolved and
     allowed, in the order of `Tool.paths`. `policy` None means: no cage. `workspace` is that of the
-    caller's project.
+    caller's project. `headers` are what policies put on the request of a tool with an `endpoint`.
     """
 
-    __slots__ = ("_audit", "args", "context", "paths", "policy", "tool_name", "workspace")
+    __slots__ = (
+        "_audit",
+        "args",
+        "context",
+        "headers",
+        "paths",
+        "policy",
+        "tool_name",
+        "workspace",
+    )
 
     def __init__(
         self,
@@ -37,7 +47,9 @@ class ToolInvocation:
         workspace: Workspace,
         audit: AuditLog,
         tool_name: str,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        self.headers = headers
         self.context = context
         self.args = args
         self.paths = paths

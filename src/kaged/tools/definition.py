@@ -76,6 +76,7 @@ def one_path(field: str = "path", *, search: bool = False) -> PathReader:
 
 
 _NO_ALIASES: Mapping[str, JsonObject] = MappingProxyType({})
+_NO_ANNOTATIONS: Mapping[str, JsonValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ class Tool:
     something, so that the audit log must be writable first. `check` refuses, with `InvalidParams`,
     what a schema cannot say. `aliases` are hidden names with the arguments they stand for.
     `reaches_net` tells policies that the tool may connect elsewhere; `labels` are on its results.
+    `annotations` are what an outside server claims about it. `endpoint` is the address that calls
+    go to by HTTP, with the headers that policies add.
     """
 
     definition: ToolDefinition
@@ -99,3 +102,5 @@ class Tool:
     aliases: Mapping[str, JsonObject] = field(default_factory=lambda: _NO_ALIASES)
     reaches_net: bool = False
     labels: frozenset[str] = frozenset()
+    endpoint: str | None = None
+    annotations: Mapping[str, JsonValue] = field(default_factory=lambda: _NO_ANNOTATIONS)

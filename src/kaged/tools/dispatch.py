@@ -8,7 +8,7 @@ The first step that fails ends the call; no later one has any effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kaged.workspace import ProjectPath, Workspace
 
 _UNLABELLED: frozenset[str] = frozenset()
-_PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
+_PRE, _POST, _DELEGATE = "tool_pre_invoke", "tool_post_invoke", "token_delegate"
 _CANCELLATION: JsonObject = {"code": CANCELLED, "message": "The call was cancelled."}
 
 _log = structlog.get_logger(__name__)
@@ -146,8 +146,9 @@ class ToolDispatcher:
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
+            headers = None if hooked is None else await hooked.headers(call.entry)
             await trail.admitted()
-            result = await self._carry_out(call, trail, context)
+            result = await self._carry_out(call, headers, trail, context)
             if hooked is not None:
                 result = await hooked.after(call.entry, result)
         except asyncio.CancelledError:
@@ -239,7 +240,11 @@ class ToolDispatcher:
     # -- own -----------------------------------------------------------------------------------
 
     async def _carry_out(
-        self, call: AdmittedCall, trail: CallTrail, context: ToolCallContext
+        self,
+        call: AdmittedCall,
+        headers: Mapping[str, str] | None,
+        trail: CallTrail,
+        context: ToolCallContext,
     ) -> JsonValue:
         """Run the tool, or tell what it would do."""
         if call.dry_run and is_held_back(call.entry.tool, call.args):
@@ -255,13 +260,18 @@ class ToolDispatcher:
             call.workspace,
             self._audit,
             call.entry.name,
+            headers,
         )
         return await call.entry.tool.handler(handed)
 
     async def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""
         pipeline = self._pipeline()
-        if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
+        if pipeline is None or not (
+            pipeline.has_hooks_for(_PRE)
+            or pipeline.has_hooks_for(_POST)
+            or (call.entry.tool.endpoint is not None and pipeline.has_hooks_for(_DELEGATE))
+        ):
             return None
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.tools.hooked_tool_call import HookedToolCall  # noqa: PLC0415 - see the line above

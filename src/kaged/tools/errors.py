@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from kaged.base import JsonObject, JsonValue, KagedError
@@ -175,7 +175,8 @@ class PrincipalScopeViolation(ToolRefused):
 class PipelineRefused(ToolRefused):
     """A plugin of the extension pipeline ended the call, or could not be asked.
 
-    `wants_approval` names the plugin that would let it pass if a person agreed.
+    `wants_approval` names the plugin that would let it pass if a person agreed. `told` is what
+    programs learn beside the words: policy, description, when to try again.
     """
 
     code = "pipeline_refused"
@@ -189,10 +190,16 @@ class PipelineRefused(ToolRefused):
         detail: JsonValue = None,
         denied_by: str | None = None,
         wants_approval: bool = False,
+        told: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__(message, fix=fix, detail=detail)
+        self.data.update(told or {})
         self.denied_by = denied_by
         self.wants_approval = denied_by if wants_approval else None
+
+    def as_json(self) -> JsonObject:
+        """Return the failure with what the policy said about it."""
+        return {**super().as_json(), **self.data}
 
 
 class QuotaExceeded(ToolRefused):

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING, Final
 from kaged.kernel.ownership import OPERATORS, ownership_of
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
+from kaged.pipeline.origin import (
+    HOST_DOMAIN,
+    AgentPlace,
+    CallOrigin,
+    data_policy,
+    subject_of,
+)
 from kaged.pipeline.policies.untrusted import CHANGES_ANNOTATION
 from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
-from kaged.pipeline.slots import ToolMetadata
+from kaged.pipeline.slots import ObjectSecurityProfile, ToolMetadata
 from kaged.tools.call_approvals import CallQuestion
+from kaged.tools.outgoing import outgoing_headers
 from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
 
     from kaged.base import Clock, JsonObject, JsonValue
     from kaged.kernel.policy import CagePolicy
@@ -51,6 +58,7 @@ class HookedToolCall:
         self._hooked = HookedCall(pipeline, _origin(context, entry, clock, labels), keep)
         self._context = context
         self._approvals = approvals
+        self._asked: Mapping[str, str] = {}
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
@@ -61,16 +69,17 @@ class HookedToolCall:
             ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
                 faulty.
         """
-        hook_outcome = await self._asked(entry, args)
+        hook_outcome = await self._passed(entry, args)
         if not hook_outcome.changed:
             return None
+        self._asked = self._hooked.changed_headers(hook_outcome.payload.headers)
         changed = str(hook_outcome.payload.name), to_json(hook_outcome.payload.args or {})
         if changed == (entry.name, args):
             return None
         self.changed_by = hook_outcome.changed_by
         return changed
 
-    async def _asked(self, entry: RegisteredTool, args: JsonObject) -> HookOutcome:
+    async def _passed(self, entry: RegisteredTool, args: JsonObject) -> HookOutcome:
         described = _described(entry, self._context.cage_policy, args)
 
         def ask() -> Awaitable[HookOutcome]:
@@ -81,6 +90,13 @@ class HookedToolCall:
         return await self._approvals.passed(
             self._hooked, ask, _question(self._context, entry, args)
         )
+
+    async def headers(self, entry: RegisteredTool) -> Mapping[str, str]:
+        """Return what goes out with a call to a server behind HTTP. Raises as `before`."""
+        endpoint = entry.tool.endpoint
+        if endpoint is None:
+            return {}
+        return await outgoing_headers(self._hooked, entry.name, endpoint, asked=self._asked)
 
     def label(self, labels: frozenset[str]) -> None:
         """Put labels of the host on the call's data."""
@@ -124,12 +140,27 @@ def _origin(
     return CallOrigin(
         request_id=context.request_id,
         at_ms=clock.now_ms(),
+        arrival=None if context.identity is None else context.identity.arrival,
         subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
         labels=labels,
         source="agent",
         scope=definition.plugin_name or definition.namespace,
         properties={"project_id": context.project_id, "run_id": context.run_id},
+        model=context.model,
+        objects={entry.name: _profile(entry, context)},
+        data=data_policy(entry.name, entry.tool.labels),
+    )
+
+
+def _profile(entry: RegisteredTool, context: ToolCallContext) -> ObjectSecurityProfile:
+    """Return what the host asks of a caller before a tool runs, and who answers for the tool."""
+    definition = entry.definition
+    owner = definition.plugin_name
+    return ObjectSecurityProfile(
+        permissions=[":".join(map(str, one.as_json().values())) for one in definition.requires],
+        trust_domain=HOST_DOMAIN if owner is None else owner,
+        data_scope=[context.project_id],
     )
 
 
@@ -165,9 +196,22 @@ def _described(
         name=entry.name,
         server_id=definition.plugin_name,
         namespace=definition.namespace,
+        title=_title(entry),
         description=definition.description,
-        annotations={NET_ANNOTATION: reaches_net, **_changes(entry, args)},
+        input_schema=definition.parameters,
+        output_schema=definition.returns,
+        # What a server says of its tool comes first, so that it cannot speak for the host.
+        annotations={
+            **entry.tool.annotations,
+            NET_ANNOTATION: reaches_net,
+            **_changes(entry, args),
+        },
     )
+
+
+def _title(entry: RegisteredTool) -> str | None:
+    found = entry.tool.annotations.get("title")
+    return found if isinstance(found, str) else None
 
 
 def _changes(entry: RegisteredTool, args: JsonObject | None) -> dict[str, bool]:

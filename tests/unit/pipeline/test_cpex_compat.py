@@ -262,3 +262,68 @@ async def test_small_functions_do_what_plugins_expect() -> None:
         )
     assert framework().get_hook_registry() is framework().get_hook_registry()
     assert framework().PluginResult is PluginResult
+
+
+def test_results_violations_and_contexts_are_made_of_plain_data() -> None:
+    made = PluginResult.model_validate(
+        {
+            "continue_processing": False,
+            "violation": {"reason": "r", "description": "d", "code": "c"},
+            "modified_extensions": {"custom": {"a": 1}},
+            "unknown": 1,
+        }
+    )
+    assert made.violation is not None
+    assert (made.continue_processing, made.violation.code) == (False, "c")
+    assert made.modified_extensions == own.Extensions(custom={"a": 1})
+    assert PluginResult.model_validate(made) is made
+    for wrong in ({"violation": {"reason": "r"}}, "text"):
+        with pytest.raises(ValueError, match=r"needs an object|missing"):
+            PluginResult.model_validate(wrong)
+    context = framework().PluginContext(plugin_id="p", global_context=GlobalContext("r"))
+    assert context.global_context.request_id == "r"
+
+
+def test_constants_protocols_and_policies_have_their_published_names() -> None:
+    constants = importlib.import_module("cpex.framework.constants")
+    assert constants.EXTERNAL_PLUGIN_TYPE in constants.KNOWN_PLUGIN_KINDS
+    protocols = importlib.import_module("cpex.framework.protocols")
+    message = framework().PluginViolation("r", "d", "c")
+    assert not isinstance(message, protocols.MessageLike)
+    policies = importlib.import_module("cpex.framework.hooks.policies")
+    policy = policies.HookPayloadPolicy(frozenset({"args"}))
+    other = ToolPreInvokePayload(name="other", args={"a": 2})
+    merged = policies.apply_policy(CALL, other, policy)
+    assert merged is not None
+    assert (merged.name, merged.args) == ("t", {"a": 2})
+    assert policies.apply_policy(CALL, CALL, policy) is None
+
+
+async def test_a_manager_knows_its_file_before_it_starts_and_is_one_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own_dir_plugin.py").write_text(
+        "from cpex.framework import Plugin\nclass P(Plugin):\n"
+        "    async def tool_pre_invoke(self, payload, context):\n        return None\n",
+        encoding="utf-8",
+    )
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "plugin_dirs: [mine]\nplugins:\n  - name: p\n    kind: own_dir_plugin.P\n"
+        "    hooks: [tool_pre_invoke]\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PLUGINS_ENABLED", "true")
+    monkeypatch.setenv("PLUGINS_CONFIG_FILE", str(file))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    framework().PluginManager.reset()
+    manager = framework().get_plugin_manager()
+    assert framework().get_plugin_manager() is manager
+    assert [one.name for one in manager.config.plugins] == ["p"]
+    await manager.initialize()
+    assert manager.plugin_count == 1
+    await manager.shutdown()
+    framework().PluginManager.reset()
+    assert framework().get_plugin_manager() is not manager
+    framework().PluginManager.reset()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kaged.base import ManualClock
+from kaged.kernel.call_facts import Arrival, ModelIdentity
 from kaged.kernel.decision import CapabilityDenied
 from kaged.kernel.describe import require
 from kaged.pipeline import (
@@ -28,6 +29,7 @@ from kaged.pipeline import (
     parse_document,
 )
 from kaged.pipeline.hooked_call import HookedCall
+from kaged.pipeline.host_facts import HostFacts
 from kaged.pipeline.origin import AgentPlace, CallOrigin, fill_slots, subject_of
 from kaged.pipeline.payloads.messages import Message, Role, TextContent
 from requirements import requirement
@@ -38,7 +40,7 @@ TOOL = ToolMetadata(name="db.query", annotations={"net": False})
 ORIGIN = CallOrigin(
     request_id="req-1",
     at_ms=1_767_225_605_000,
-    environment="production",
+    arrival=Arrival("t1", (("authorization", "Bearer x"), ("x-tenant", "t"))),
     subject=subject_of(None, "alice").model_copy(
         update={
             "roles": frozenset({"admin"}),
@@ -54,23 +56,26 @@ ORIGIN = CallOrigin(
         input="fix it",
     ),
     labels=frozenset({"pii"}),
-    classification="internal",
-    headers={"Authorization": "Bearer x", "X-Tenant": "t"},
     source="user",
     message_id="m2",
     parent_id="m1",
-    trace_id="t1",
     tags=frozenset({"batch"}),
     scope="project-1",
     properties={"owner": "ops"},
-    model=LLMExtension(model_id="m", provider="p"),
-    version="1.0",
+    model="quick",
+)
+FACTS = HostFacts(
+    "production",
+    "1.0",
+    lambda project_id: f"class of {project_id}",
+    lambda alias: ModelIdentity(alias, "m", "p", ("cheap",)),
 )
 
 
 def test_slots_are_filled_from_verified_facts() -> None:
-    ext = fill_slots(ORIGIN)
+    ext = fill_slots(ORIGIN, FACTS)
     assert ext.request is not None
+    assert (ext.request.environment, ext.request.trace_id) == ("production", "t1")
     assert (ext.request.request_id, ext.request.timestamp) == ("req-1", "2026-01-01T00:00:05.000Z")
     assert ext.http == HttpExtension(headers={"authorization": "Bearer x", "x-tenant": "t"})
     assert ext.security is not None
@@ -89,8 +94,10 @@ def test_slots_are_filled_from_verified_facts() -> None:
     assert ext.framework is not None
     assert (ext.framework.framework, ext.framework.node_id) == ("kaged", "lead/coder/tester")
     assert ext.meta is not None
-    assert ext.meta.properties == {"owner": "ops"}
-    assert ext.llm == ORIGIN.model
+    assert ext.meta.properties == {"owner": "ops", "model_alias": "quick"}
+    assert ext.llm == LLMExtension(model_id="m", provider="p", capabilities=["cheap"])
+    assert ext.security.classification == "class of None"
+    assert ext.framework.framework_version == "1.0"
 
 
 def test_the_chain_leads_from_the_subject_through_every_agent() -> None:
@@ -179,7 +186,8 @@ async def test_a_denial_with_a_delay_tells_the_caller_when_to_try_again() -> Non
     for delay_ms, fix in ((1500, "try again in 1.5 s"), (0, "ask the operator")):
         outcome = await HookedCall(lab.pipeline, ORIGIN).before_tool("t", {"ms": delay_ms}, TOOL)
         assert outcome.refusal is not None
-        assert outcome.refusal.words == "the policy busy refused: busy"
+        assert outcome.refusal.words == "the policy busy refused: busy (Too many at once.)"
+        assert outcome.retry_after_s == (2 if delay_ms else None)
         assert outcome.refusal.fix.startswith(fix)
 
 
@@ -294,7 +302,7 @@ async def test_every_kind_of_call_passes_its_hooks_with_its_slots() -> None:
     assert seen["resource_post_fetch"].mcp.resource == resource
     assert seen["cmf.llm_input"].completion is None
     assert seen["cmf.llm_output"].completion == usage
-    assert all(ext.llm == ORIGIN.model for ext in seen.values())
+    assert all(ext.llm == LLMExtension(model_id="quick") for ext in seen.values())
 
 
 async def test_without_plugins_a_call_passes_untouched_and_unfilled() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import inspect
 import pkgutil
 import re
@@ -13,6 +14,7 @@ import pytest
 
 import kaged.pipeline
 from kaged.base import Ids, KagedError, ManualClock
+from kaged.lua.hooked_calls import PASSING
 from kaged.pipeline import (
     SLOT_POLICIES,
     Capability,
@@ -35,6 +37,7 @@ from kaged.pipeline import (
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.payloads.registry import _LATE_HOOKS, HookRegistry
 from kaged.pipeline.policies.redaction import KNOWN_SECRETS
+from kaged.pipeline.unfired import UNFIRED
 
 SECRET = "AKIAIOSFODNN7EXAMPLE"
 DOCS = Path(__file__).parents[3] / "docs"
@@ -90,7 +93,7 @@ def test_codes_in_the_reference_exist() -> None:
 def test_configuration_in_the_pages_loads(page: Path) -> None:
     for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         text = block if "plugins:" in block else f"plugins:\n{block}"
-        document = parse_document(text, page.name, {})
+        document = parse_document(text, page.name, {"OPA_TOKEN": "t"})
         assert not document.faulty, document.problems
         assert document.entries
 
@@ -107,7 +110,11 @@ async def test_the_rules_of_the_reference_are_accepted_by_their_plugin() -> None
 async def test_the_policies_of_the_how_to_do_what_it_says(clock: ManualClock) -> None:
     page = (DOCS / "how-to" / "use-pipeline-policies.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == len(policies.__all__)
+    shown = re.findall(r"kind: kaged\.pipeline\.policies\.(\w+)", "".join(blocks))
+    assert set(shown) == set(policies.__all__)
+    # Those that need an engine, or let nothing else pass, have tests of their own.
+    apart = ("OpaPolicy", "CedarPolicy", "CommandAllowlist", "ToolAllowlist", "SecretEgress")
+    blocks = [block for block in blocks if not any(one in block for one in apart)]
     entries = "".join(block.removeprefix("plugins:\n") for block in blocks)
     pipeline = Pipeline(clock, Ids(clock))
     report = await pipeline.load(parse_document(f"plugins:\n{entries}", "page", {}))
@@ -167,3 +174,53 @@ async def test_the_how_to_plugin_works_as_its_own_test_says(
     (tmp_path / "office_hours_check.py").write_text(code[1], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     await import_module("office_hours_check").test_nobody_deploys_off_duty()
+
+
+SOURCE = Path(kaged.pipeline.__file__).parents[1]
+_FIRES = {
+    **{
+        f"{when}_{kind}": f"{kind}_{'pre' if when == 'before' else 'post'}_{verb}"
+        for kind, verb in (
+            ("tool", "invoke"),
+            ("agent", "invoke"),
+            ("prompt", "fetch"),
+            ("resource", "fetch"),
+        )
+        for when in ("before", "after")
+    },
+    "before_model": "cmf.llm_input",
+    "after_model": "cmf.llm_output",
+    "delegate": "token_delegate",
+}
+
+
+def test_what_passes_is_what_the_code_lets_pass() -> None:
+    """Each module that fires a hook has its rows, with exactly the hooks that it fires."""
+    table = REFERENCE.partition("\n## What passes it\n")[2].partition("\n\nNothing else")[0]
+    said: dict[str, set[str]] = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[3].startswith("`"):
+            said.setdefault(cells[3].strip("`"), set()).update(re.findall(r"`([\w.]+)`", cells[1]))
+    fires: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if path.name == "hooked_call.py" or "HookedCall" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                hook = _FIRES.get(node.func.attr)
+                if hook is not None:
+                    fires.setdefault(str(path.relative_to(SOURCE)), set()).add(hook)
+    assert said == fires
+    names = re.search(r"\| what a script reaches for \|[^|]*\|([^|]*)\|", table)
+    assert names is not None
+    assert set(re.findall(r"`([\w.]+)`", names[1])) == PASSING
+
+
+def test_hooks_that_never_fire_are_those_that_the_page_says() -> None:
+    table = REFERENCE.partition("\n## Hooks\n")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.rstrip().endswith("| no |")]
+    assert {hook for row in rows for hook in re.findall(r"`([\w.]+)`", row.split("|")[1])} == set(
+        UNFIRED
+    )

@@ -101,7 +101,12 @@ def python(
     return asyncio.run(talk())
 
 
-_PYTHON = {"listTools": "list_tools", "callTool": "call_tool", "readResource": "read_resource"}
+_PYTHON = {
+    "listTools": "list_tools",
+    "callTool": "call_tool",
+    "getPrompt": "get_prompt",
+    "readResource": "read_resource",
+}
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -27,6 +27,8 @@ CLI_CLIENT = "kaged-cli"
 AGENT_CLIENT = "an-mcp-client"
 AGENT_REDIRECT = "http://127.0.0.1/agent"
 ROBOT = "a-robot"
+EXCHANGER = "kaged-exchanger"
+EXCHANGER_SECRET = "exchange-s3cret-0817"
 PATIENCE_S = 60.0
 MAX_PAGES = 25
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
@@ -90,6 +92,13 @@ class OpenIdServer:
                     "redirect_uris": [],
                     "response_types": [],
                     "grant_types": ["client_credentials"],
+                },
+                {
+                    "client_id": EXCHANGER,
+                    "client_secret": EXCHANGER_SECRET,
+                    "redirect_uris": [],
+                    "response_types": [],
+                    "grant_types": ["urn:ietf:params:oauth:grant-type:token-exchange"],
                 },
             ],
         }

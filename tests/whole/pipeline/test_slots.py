@@ -157,7 +157,8 @@ def test_the_models_answer_is_described_to_everybody(passed: Passed, shared: Pro
         seeing, blind = passed.pair("cmf.llm_output", number)
         assert blind["completion"] == seeing["completion"]
         assert blind["llm"] == seeing["llm"]
-        assert blind["llm"]["model_id"] == "default"
+        assert (blind["llm"]["model_id"], blind["llm"]["provider"]) == ("gpt-4o", "openai")
+        assert blind["meta"]["properties"]["model_alias"] == "default"
         assert blind["completion"]["model"] == "openai:gpt-4o"
         assert blind["completion"]["latency_ms"] >= 0
         stops.append(blind["completion"]["stop_reason"])
@@ -167,7 +168,7 @@ def test_the_models_answer_is_described_to_everybody(passed: Passed, shared: Pro
     usage = run["usage"]
     assert tokens == usage["input_tokens"] + usage["output_tokens"]
     assert passed.pair("cmf.llm_input")[1]["completion"] is None
-    assert passed.pair("cmf.llm_input")[1]["llm"]["model_id"] == "default"
+    assert passed.pair("cmf.llm_input")[1]["llm"]["model_id"] == "gpt-4o"
 
 
 @whole("EX-SLOT-08", "EX-CAP-12")

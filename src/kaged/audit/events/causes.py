@@ -122,6 +122,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
         "tool.called": _call("tool_name"),
         "tool.completed": _call("tool_name error_code"),
         "tool.denied": _call("tool_name rule denied_capability"),
+        "plugin.method_denied": _folded("operator_id", "name method denied_by"),
         "protected_path.refused": _folded("caller", "who path"),
         "protected_path.taken_back": _folded("who", "path reason"),
         "protected_path.changed": _folded("who", "path"),

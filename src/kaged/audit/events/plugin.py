@@ -64,6 +64,12 @@ PLUGIN_HOST = Chapter(
             "name:str method:str request_id:str operator_id:str? project_id:str?",
         ),
         event(
+            "plugin.method_denied",
+            "A policy refused a call of a method, before it was made or its result.",
+            "name:str method:str hook:str denied_by:str? operator_id:str? "
+            "project_id:str? reason:str",
+        ),
+        event(
             "plugin.method_returned",
             "The call ended: with a result, an error, a timeout or the plugin's death.",
             "name:str method:str request_id:str duration_ms:num success:bool",

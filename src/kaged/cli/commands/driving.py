@@ -10,7 +10,9 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
 from kaged.cli.context import locations, remote_daemon
 from kaged.cli.exits import Exit
+from kaged.cli.output import one_line
 from kaged.cli.runner import DaemonClient
+from kaged.cli.runview import NOTE_CHARS
 from kaged.cli.stream import GAP, SessionStream
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from kaged.cli.runview import RunView
 
 NOTICES: Final = ("lua.notice", "lua.load_notice")
+ATTENTION: Final = "attention"
+CALL_APPROVAL: Final = "call_approval"
 TICK_S: Final = 0.25
 LOOK_S: Final = 10.0
 """How long no event may come before the run itself is looked up."""
@@ -68,8 +72,9 @@ class WatchedSession:
         self._read = at_terminal if someone_there() and not output.as_json else None
         self._clock = SystemClock()
         scripts = f"lua:{client.get(f'/sessions/{session_id}')['project_id']}"
+        also = f"{scripts},{ATTENTION}"
         self._stream = SessionStream(
-            locations().socket, session_id, self._clock, remote_daemon(), scripts
+            locations().socket, session_id, self._clock, remote_daemon(), also
         )
 
     def __enter__(self) -> Self:
@@ -141,6 +146,12 @@ class WatchedSession:
 
     def _take(self, event: dict[str, Any], run_id: str) -> EndedRun | None:
         name, data = event["name"], event["data"]
+        if name.startswith(f"{ATTENTION}."):
+            if data.get("session_id") == self.session_id and data.get("kind") == CALL_APPROVAL:
+                self._view.show(event)
+                if name == f"{ATTENTION}.required":
+                    self._tell_waiting(str(data["id"]))
+            return None
         if data.get("run_id") not in {run_id, None}:
             return None
         if name.startswith("lua.") and name not in NOTICES:
@@ -218,6 +229,20 @@ class WatchedSession:
                 "The daemon ended during the run. Continue it with `kaged session resume`."
             )
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
+
+    def _tell_waiting(self, request_id: str) -> None:
+        """Say which call a policy has stopped, and how to answer."""
+        from kaged.cli.client import DaemonRefused
+
+        try:
+            asked = self._client.below("").get(f"/inbox/{request_id}")
+        except DaemonRefused:
+            return  # answered or taken back meanwhile, or somebody else's to answer
+        self._view.note(f"~ waits for a person: {one_line(asked['title'])}")
+        for line in asked["details"]:
+            self._view.note(f"  {one_line(line)[:NOTE_CHARS]}")
+        choices = "|".join(asked["choices"])
+        self._view.note(f"  Answer with: kaged inbox choose {request_id} {choices}")
 
     def _tell_pending(self) -> None:
         asked = self._pending()

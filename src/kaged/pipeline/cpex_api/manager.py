@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from kaged.base import Ids, SystemClock
 from kaged.config.problems import ConfigFileInvalid
@@ -14,7 +14,7 @@ from kaged.pipeline.cpex_api.models import Config, settings
 from kaged.pipeline.cpex_api.spans import ObservabilityProvider, SpanTracer, current_trace_id
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
-from kaged.pipeline.kinds import load_class
+from kaged.pipeline.kinds import add_plugin_dirs, load_class
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
 from kaged.pipeline.plan import LoadedPlugin, compile_plan
@@ -22,6 +22,9 @@ from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
+
+DECISION_PLUGIN = "_decision_plugin"
+_PERMISSION_HOOK = "http_auth_check_permission"
 
 
 class TenantPluginManager:
@@ -51,7 +54,13 @@ class TenantPluginManager:
 
     @property
     def config(self) -> Config | None:
-        """Return the configuration, once it is known."""
+        """Return the configuration; a file is read when somebody first asks.
+
+        Raises:
+            ConfigFileInvalid: the file cannot be used.
+        """
+        if self._config is None and isinstance(self._source, str) and self._source:
+            self._config = ConfigLoader.load_config(self._source)
         return self._config
 
     @property
@@ -89,6 +98,9 @@ class TenantPluginManager:
         )
         if self._config is None:
             self._config = await asyncio.to_thread(ConfigLoader.load_config, str(self._source))
+        if self._config.plugin_dirs:
+            base = Path(self._source).parent if isinstance(self._source, str) else Path.cwd()
+            add_plugin_dirs(tuple(self._config.plugin_dirs), base)
         report = await pipeline.load_configs(self._config.plugins or [])
         if not report.in_force:
             await pipeline.close()
@@ -122,17 +134,17 @@ class TenantPluginManager:
             extensions,
         )
         if provider is None or trace_id is None:
-            return await calling
+            return _with_decider(hook_type, await calling)
         span = provider.start_span(
             trace_id=trace_id, name="plugin.hook.invoke", attributes={"plugin.hook": str(hook_type)}
         )
-        status = "error"
+        status, attributes = "error", None
         try:
-            answer = await calling
-            status = "ok"
+            answer = _with_decider(hook_type, await calling)
+            status, attributes = "ok", _counted(answer[0])
             return answer
         finally:
-            provider.end_span(span_id=span, status=status)
+            provider.end_span(span_id=span, status=status, attributes=attributes)
 
     async def invoke_hook_for_plugin(
         self,
@@ -198,6 +210,7 @@ class PluginManager(TenantPluginManager):
     def reset(cls) -> None:
         """Forget the shared state; plugins that still run are not stopped by this."""
         cls._shared.clear()
+        _managers.clear()
 
 
 class ConfigLoader:
@@ -229,6 +242,34 @@ class PluginLoader:
         return plugin
 
 
+_Answer: TypeAlias = tuple[PluginResult[Any], PluginContextTable | None]
+
+
+def _with_decider(hook_type: str, answer: _Answer) -> _Answer:
+    """Name the plugin that decided about a permission, as programs of that hook expect it."""
+    if str(hook_type) == _PERMISSION_HOOK:
+        result = answer[0]
+        deciders = [
+            one.plugin_name
+            for one in result.executions
+            if one.payload_modified or not one.effective_allow
+        ]
+        if deciders:
+            result.metadata[DECISION_PLUGIN] = deciders[-1]
+    return answer
+
+
+def _counted(result: PluginResult[Any]) -> dict[str, Any]:
+    ran = [one for one in result.executions if one.matched]
+    stopped = next((one.plugin_name for one in ran if not one.effective_allow), "")
+    return {
+        "plugin.executed_count": len(ran),
+        "plugin.skipped_count": len(result.executions) - len(ran),
+        "plugin.chain.stopped": bool(stopped),
+        "plugin.chain.stopped_by": stopped,
+    }
+
+
 def _named(pipeline: Pipeline, name: str) -> LoadedPlugin | None:
     return next((live for live in pipeline.live if live.config.name == name), None)
 
@@ -245,12 +286,17 @@ def get_plugin_manager(
     """Return the process-wide manager; None unless PLUGINS_ENABLED is set."""
     if not settings.enabled:
         return None
-    return PluginManager(
-        settings.config_file,
-        timeout=settings.plugin_timeout,
-        observability=observability,
-        hook_policies=hook_policies,
-    )
+    if not _managers:
+        _managers.append(
+            PluginManager(
+                settings.config_file,
+                timeout=settings.plugin_timeout,
+                observability=observability,
+                hook_policies=hook_policies,
+            )
+        )
+    return _managers[0]
 
 
 _registry = HookRegistry()
+_managers: list[PluginManager] = []

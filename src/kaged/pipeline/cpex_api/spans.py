@@ -61,8 +61,15 @@ class SpanTracer:
         )
 
         def end(accepted: Accepted | None, error: BaseException | None) -> None:
-            del accepted
-            self._provider.end_span(span_id=span, status="ok" if error is None else "error")
+            attributes = None
+            if error is None:
+                attributes = {
+                    "plugin.had_violation": accepted is not None and accepted.violation is not None,
+                    "plugin.modified_payload": accepted is not None
+                    and accepted.payload is not None,
+                }
+            status = "ok" if error is None else "error"
+            self._provider.end_span(span_id=span, status=status, attributes=attributes)
 
         return end
 

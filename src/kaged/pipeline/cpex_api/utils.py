@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from kaged.pipeline import edits
 from kaged.pipeline.conditions import compile_conditions, matchable_value
 from kaged.pipeline.contexts import GlobalContext
+from kaged.pipeline.edits import HookPayloadPolicy
 from kaged.pipeline.isolation import isolate_payload
+from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.settings import PluginCondition
 
 
@@ -70,3 +73,16 @@ def copyonwrite(value: Any) -> Any:
 def wrap_payload_for_isolation(payload: Any) -> Any:
     """Return a private copy of a payload."""
     return isolate_payload(payload)
+
+
+def apply_policy(
+    original: PluginPayload,
+    modified: PluginPayload,
+    policy: HookPayloadPolicy,
+    *,
+    apply_to: PluginPayload | None = None,
+) -> PluginPayload | None:
+    """Return the payload with the writable fields of `modified`; None when none has changed."""
+    return edits.apply_policy(
+        original, modified, policy, original if apply_to is None else apply_to
+    )

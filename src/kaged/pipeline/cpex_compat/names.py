@@ -91,6 +91,14 @@ _TOOLS = _from(
 _FRAMEWORK: dict[str, _Names] = {
     "base": _from("plugin", "Plugin"),
     "cmf": {},
+    "constants": _from(
+        "cpex_api.constants",
+        "NATIVE_PLUGIN_TYPE BUILTIN_PLUGIN_TYPE WASM_PLUGIN_TYPE EXTERNAL_PLUGIN_TYPE"
+        " ISOLATED_VENV_PLUGIN_TYPE PDP_PLUGIN_TYPE KNOWN_PLUGIN_KINDS PYTHON_SUFFIX URL SCRIPT CMD"
+        " ENV CWD UDS NAME PLUGIN_NAME PAYLOAD CONTEXT RESULT ERROR HOOK_TYPE"
+        " IGNORE_CONFIG_EXTERNAL TOOL_METADATA GATEWAY_METADATA MCP_SERVER_NAME"
+        " MCP_SERVER_INSTRUCTIONS GET_PLUGIN_CONFIGS GET_PLUGIN_CONFIG INVOKE_HOOK",
+    ),
     "cmf.message": _CMF,
     "decorator": _from("plugin", "HookMetadata get_hook_metadata has_hook_metadata hook"),
     "errors": {**_ERRORS, **_DENIALS, **_from("records", "sanitize_denial_metadata")},
@@ -114,7 +122,10 @@ _FRAMEWORK: dict[str, _Names] = {
     "hooks.message": _from(
         "payloads.messages", "CmfHookType MessageHookType MessagePayload MessageResult"
     ),
-    "hooks.policies": _from("edits", "DefaultHookPolicy HookPayloadPolicy"),
+    "hooks.policies": {
+        **_from("edits", "DefaultHookPolicy HookPayloadPolicy"),
+        **_from("cpex_api.utils", "apply_policy"),
+    },
     "hooks.prompts": _PROMPTS,
     "hooks.registry": {
         **_from("payloads.registry", "HookRegistry"),
@@ -133,6 +144,7 @@ _FRAMEWORK: dict[str, _Names] = {
     "observability": _from(
         "cpex_api.spans", "NullObservability ObservabilityProvider current_trace_id"
     ),
+    "protocols": _from("cpex_api.protocols", "MessageLike PromptResultLike"),
     "settings": _from("cpex_api.models", "get_settings settings"),
     "utils": {
         **_from("payloads.base", "StructuredData coerce_messages coerce_nested"),

@@ -8,6 +8,7 @@ from kaged.pipeline.policies.cedar import CedarPolicy
 from kaged.pipeline.policies.commands import CommandAllowlist
 from kaged.pipeline.policies.deny import DenyRules
 from kaged.pipeline.policies.egress import EgressGuard
+from kaged.pipeline.policies.exchange import TokenExchange
 from kaged.pipeline.policies.headers import HeaderAllowlist
 from kaged.pipeline.policies.hours import ToolAllowlist
 from kaged.pipeline.policies.injection import InjectionHeuristics
@@ -29,6 +30,7 @@ __all__ = [
     "SecretRedaction",
     "SubjectRateLimit",
     "TokenBudget",
+    "TokenExchange",
     "ToolAllowlist",
     "UntrustedContentGuard",
 ]

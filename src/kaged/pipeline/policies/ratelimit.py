@@ -25,6 +25,7 @@ MAX_SUBJECTS = 100_000
 """Buckets kept at once; beyond it the one unused for longest is forgotten."""
 
 NOBODY = "(nobody)"
+_COUNTED = "counted"
 _PERIODS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _RATE = re.compile(r"(?P<count>[1-9][0-9]{0,8})/(?P<period>[smhd])")
 
@@ -75,12 +76,14 @@ class SubjectRateLimit(Plugin):
         self, payload: ToolPreInvokePayload, context: PluginContext, extensions: Extensions | None
     ) -> PluginResult[Any] | None:
         """Take one token of the subject's bucket, or deny."""
-        if not self._counts(payload.name):
+        # A call that waited for a person's yes passes the policies again, and is still one call.
+        if not self._counts(payload.name) or context.state.get(_COUNTED) == payload.name:
             return None
         security = None if extensions is None else extensions.security
         subject = None if security is None else security.subject
         wait_s = self._take(NOBODY if subject is None else subject.id)
         if wait_s is None:
+            context.state[_COUNTED] = payload.name
             return None
         seconds = math.ceil(wait_s)
         return PluginResult(

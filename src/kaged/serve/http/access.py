@@ -93,6 +93,8 @@ class AccessRules:
 
     `hosts` are names without port that TCP requests may carry in Host; `origins` are full origins
     (`https://desk.example`) allowed besides our own; `trusted_proxies` may name the user.
+    `shown_headers` are those that policies may see, in lower case; `keeps_tokens` lets them
+    exchange the access tokens that people come with.
     """
 
     mode: AuthMode
@@ -105,6 +107,8 @@ class AccessRules:
     people: People = field(default_factory=People)
     signs_in: bool = False
     public_url: str | None = None
+    shown_headers: tuple[str, ...] = ()
+    keeps_tokens: bool = False
 
     @property
     def resource_metadata(self) -> str | None:
@@ -141,6 +145,8 @@ def access_rules(state: DaemonState) -> AccessRules:
         public_url=public,
         front_end=auth.front_end,
         people=state.people,
+        shown_headers=state.settings.daemon.value.pipeline.headers,
+        keeps_tokens=state.settings.daemon.value.pipeline.delegate_tokens,
     )
 
 

@@ -22,6 +22,8 @@ from kaged.wire.fastjson import encode_json
 
 MAX_PROBLEMS = 20
 MAX_PROBLEM_CHARS = 500
+RETRY_AFTER = "retry_after_s"
+"""The member of an error's data that also becomes the header Retry-After."""
 
 
 class InvalidHttpRequest(KagedError):
@@ -73,6 +75,9 @@ def error_response(
     if status == 401:
         where = f' resource_metadata="{resource_metadata}"' if resource_metadata else ""
         headers["WWW-Authenticate"] = f"Bearer{where}"
+    retry_s = error.data.get(RETRY_AFTER)
+    if isinstance(retry_s, int) and not isinstance(retry_s, bool):
+        headers["Retry-After"] = str(retry_s)
     return _ErrorResponse(error_body(error, request_id), status_code=status, headers=headers)
 
 

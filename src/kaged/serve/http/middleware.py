@@ -22,6 +22,7 @@ from kaged.serve.http.access import (
     presented_sign_in,
     require_actor,
 )
+from kaged.serve.http.arrivals import arrival_of
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
@@ -90,7 +91,14 @@ class AccessMiddleware:
         rules = self._rules()
         try:
             signed_in = await self._signed_in(rules, access_request)
-            state["actor"] = require_actor(rules, self._credentials, access_request, signed_in)
+            actor = require_actor(rules, self._credentials, access_request, signed_in)
+            arrival = arrival_of(
+                actor,
+                access_request.headers,
+                rules.shown_headers,
+                keep_token=rules.keeps_tokens,
+            )
+            state["actor"] = replace(actor, arrival=arrival)
             method = WEBSOCKET if access_request.websocket else access_request.method
             require_for_person(state["actor"], method, access_request.path)
         except KagedError as error:

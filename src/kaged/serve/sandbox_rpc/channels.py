@@ -8,6 +8,7 @@ token and no other, and `ash-sb` to use them with. Nobody else gets any of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from kaged.audit import AuditEvent, AuditUnavailable
@@ -104,6 +105,7 @@ class SandboxChannels:
             skill=None if skill is None else skill.name,
             caps=None if skill is None else skill.capabilities,
             ttl_s=min(max(SANDBOX_TTL_S, wanted_s), MAX_LIFETIME_S),
+            actor=replace(identity, agent_path=command.caller or None),
         )
 
     def _refuse(self, method: str, token: JsonValue) -> TokenRejected:
