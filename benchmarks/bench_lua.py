@@ -84,6 +84,9 @@ class _Host:
     async def returned(self, worker: Any) -> None:
         return
 
+    def registered(self, script: Any) -> None:
+        return
+
     def ended(self, script: Any, reason: str) -> None:
         return
 

@@ -18,7 +18,7 @@ from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.origin import fill_slots
 from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST
-from kaged.pipeline.records import APPROVAL_REQUIRED
+from kaged.pipeline.records import APPROVAL_REQUIRED, APPROVER
 from kaged.pipeline.slots import MCPExtension, PromptMetadata, ResourceMetadata, ToolMetadata
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ class HookOutcome:
     def wants_approval(self) -> bool:
         """Return whether the refusal would be none if a person agreed to the call."""
         return self.violation is not None and self.violation.code == APPROVAL_REQUIRED
+
+    @property
+    def approver(self) -> str | None:
+        """Return who has to agree; None for whomever the call is made for."""
+        named = None if self.violation is None else self.violation.details.get(APPROVER)
+        return named if isinstance(named, str) and self.wants_approval else None
 
 
 class HookedCall:

@@ -27,6 +27,12 @@ _INT32_MAX = 2**31 - 1
 APPROVAL_REQUIRED: Final = "approval_required"
 """The code of a violation that a person may overrule: the host asks, and the call waits."""
 
+APPROVER: Final = "approver"
+"""In the details of such a violation: who has to agree, if not whom the call is made for."""
+
+OPERATOR: Final = "operator"
+"""The approver that is no person of the front end's."""
+
 DenialMetric: TypeAlias = "bool | int | float"
 
 

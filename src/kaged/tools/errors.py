@@ -175,7 +175,8 @@ class PrincipalScopeViolation(ToolRefused):
 class PipelineRefused(ToolRefused):
     """A plugin of the extension pipeline ended the call, or could not be asked.
 
-    `wants_approval` names the plugin that would let it pass if a person agreed. `told` is what
+    `wants_approval` names the plugin that would let it pass if a person agreed, `approver` that
+    person, if it must be another than the one whom the call is made for. `told` is what
     programs learn beside the words: policy, description, when to try again.
     """
 
@@ -190,12 +191,14 @@ class PipelineRefused(ToolRefused):
         detail: JsonValue = None,
         denied_by: str | None = None,
         wants_approval: bool = False,
+        approver: str | None = None,
         told: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__(message, fix=fix, detail=detail)
         self.data.update(told or {})
         self.denied_by = denied_by
         self.wants_approval = denied_by if wants_approval else None
+        self.approver = approver
 
     def as_json(self) -> JsonObject:
         """Return the failure with what the policy said about it."""

@@ -44,6 +44,7 @@ async def policy_answer(
             detail=hook_outcome.decision.detail,
             denied_by=hook_outcome.denied_by,
             wants_approval=hook_outcome.wants_approval,
+            approver=hook_outcome.approver,
             told=hook_outcome.told,
         )
     return hook_outcome

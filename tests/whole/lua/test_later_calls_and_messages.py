@@ -29,8 +29,9 @@ kage.defer(function() asks = { pcall(kage.ui.confirm, 'a', 'b') } end, 1)
 
 def test_later_calls_come_once_or_again_and_stop(scripts: Scripts) -> None:
     scripts.load(times=TIMES)
-    found = wait_for(lambda: value if "ticked" in (value := scripts.again())[0] else None)
-    seen, asks = found
+    seen, asks = wait_for(
+        lambda: value if "ticked" in (value := scripts.again())[0] else [], "the timer"
+    )
     assert seen[0] == "scheduled"
     assert sorted(seen) == ["deferred", "scheduled", "ticked"]
     assert asks == [False, "kage.ui.confirm: no dialogs from a timer"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,49 @@ def test_a_person_whose_tokens_are_used_up_waits_for_the_next_day_and_another_do
     assert _tells(daemon, work, "ann", "stoat-two") == "failed"
     assert _tells(daemon, work, "bob", "stoat-other") == "completed"
     assert set(json.loads(state.read_text())["used"]) == {"person:ann", "person:bob"}
+
+
+@pytest.fixture
+def later(use: Use) -> Iterator[Callable[..., Future[dict[str, Any]]]]:
+    """Yield a way to call a tool that waits for somebody."""
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda *words, **params: pool.submit(use, *words, **params)
+
+
+def _asked(who: Guest) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = who.get("/inbox?kind=call_approval&state=pending")["items"]
+    return found
+
+
+def _answers(who: Guest, choice: str) -> str:
+    """Answer the one question that somebody has; returns its id."""
+    (one,) = wait_for(lambda: _asked(who), "the question")
+    who.post(f"/inbox/{one['id']}/answer", {"digest": one["digest"], "answer": {"choice": choice}})
+    return str(one["id"])
+
+
+def test_a_call_waits_for_a_second_person_each_time_and_nobody_agrees_to_their_own(
+    site: PolicySite, daemon: Daemon, use: Use, later: Callable[..., Future[dict[str, Any]]]
+) -> None:
+    site.put(_policy("SecondPerson", tools=["shell.*"], approver="ann"))
+    ann, bob = (Guest(daemon, Person(one, "private", f"private-{one}")) for one in ("ann", "bob"))
+    waits = later("bob", "shell.bash", command="echo ran")
+    (one,) = wait_for(lambda: _asked(ann), "the question")
+    assert "needs the yes of a second person" in json.dumps(one)
+    assert one["choices"] == ["yes", "no"], "each call anew"
+    assert _asked(bob) == []
+    answer = {"digest": one["digest"], "answer": {"choice": "yes"}}
+    assert bob.refused("POST", f"/inbox/{one['id']}/answer", answer)[0] == 404
+    assert _answers(ann, "yes") == one["id"]
+    assert waits.result(60)["result"]["stdout"] == "ran\n"
+    again = later("bob", "shell.bash", command="echo ran")
+    _answers(ann, "no")
+    assert "somebody said no" in json.dumps(again.result(60))
+    # Ann cannot be asked about a call of her own, and the operator agrees to none of theirs.
+    assert "cannot be the second person" in json.dumps(use("ann", "shell.bash", command="true"))
+    operators = later("", "shell.bash", command="true")
+    operator = Guest(daemon, Person("", "private", ""))
+    _answers(operator, "yes")
+    assert "cannot be the second person" in json.dumps(operators.result(60))
+    for guest in (ann, bob, operator):
+        guest.close()

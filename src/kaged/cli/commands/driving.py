@@ -231,7 +231,7 @@ class WatchedSession:
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
 
     def _tell_waiting(self, request_id: str) -> None:
-        """Say which call a policy has stopped, and how to answer."""
+        """Show which call a policy has stopped, and how to answer."""
         from kaged.cli.client import DaemonRefused
 
         try:

@@ -15,6 +15,7 @@ from kaged.pipeline.policies.injection import InjectionHeuristics
 from kaged.pipeline.policies.opa import OpaPolicy
 from kaged.pipeline.policies.ratelimit import SubjectRateLimit
 from kaged.pipeline.policies.redaction import SecretRedaction
+from kaged.pipeline.policies.second_person import SecondPerson
 from kaged.pipeline.policies.secrets import SecretEgress
 from kaged.pipeline.policies.untrusted import UntrustedContentGuard
 
@@ -26,6 +27,7 @@ __all__ = [
     "HeaderAllowlist",
     "InjectionHeuristics",
     "OpaPolicy",
+    "SecondPerson",
     "SecretEgress",
     "SecretRedaction",
     "SubjectRateLimit",

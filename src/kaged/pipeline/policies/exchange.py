@@ -64,7 +64,7 @@ class TokenExchange(Plugin):
     async def token_delegate(
         self, payload: DelegationPayload, context: PluginContext
     ) -> PluginResult[Any] | None:
-        """Give a token for the target."""
+        """Return a token for the target."""
         audience = self._audience(payload.target_audience or "")
         if audience is None:
             return None
