@@ -132,7 +132,7 @@ def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(commands: Comm
     )
     assert "http" in first["read"]
     assert "security.subject.roles" in second["saw"]
-    assert second["duration_ns"] > 0
+    assert second["duration_ns"] >= 0
     assert "TOPSECRET" not in json.dumps(found["steps"])
     assert found["extensions"]["http"] == {"headers": {"accept": "*/*"}}
     # Somebody else is denied, from a file this time.
