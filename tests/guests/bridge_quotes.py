@@ -34,7 +34,11 @@ def quoted(given):
     return {"error": {"code": "capability_invalid_input", "message": message}}
 
 
-Path(os.environ["KEY_FILE"]).write_text(os.environ["ASH_CONTEXT_TOKEN_SECRET"], encoding="utf-8")
+KEY = Path(os.environ["KEY_FILE"])
+if not KEY.exists():  # whole or not at all: another start of it may be read already
+    fresh = KEY.with_name(f"key-{os.getpid()}")
+    fresh.write_text(os.environ["ASH_CONTEXT_TOKEN_SECRET"], encoding="utf-8")
+    fresh.replace(KEY)
 request = json.loads(sys.stdin.read())
 if request["method"] == "definitions":
     said = {"result": {"definitions": [BOX]}}

@@ -222,7 +222,6 @@ _PIPELINE: _Rows = {
     "pipeline_foreign_payload": (500, "A plugin returned a payload that the hook does not have."),
     "pipeline_foreign_result": (500, "A hook returned something that is not a result."),
     "pipeline_hook_not_bound": (500, "A plugin has no usable method for a configured hook."),
-    "pipeline_hook_not_fired": (500, "Nothing in the daemon fires a configured hook."),
     "pipeline_not_ready": (503, "The configuration of this hook is faulty; calls are refused."),
     "pipeline_payload_too_large": (413, "A payload is larger than the pipeline takes."),
     "pipeline_plugin_not_loaded": (503, "A configured plugin cannot be loaded; see `data.key`."),

@@ -72,7 +72,8 @@ class HookedToolCall:
         hook_outcome = await self._passed(entry, args)
         if not hook_outcome.changed:
             return None
-        self._asked = self._hooked.changed_headers(hook_outcome.payload.headers)
+        headers = hook_outcome.payload.headers
+        self._asked = self._hooked.changed_headers(None if headers is None else headers.root)
         changed = str(hook_outcome.payload.name), to_json(hook_outcome.payload.args or {})
         if changed == (entry.name, args):
             return None

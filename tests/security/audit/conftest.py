@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from whole.conftest import model, module_path, tmp_path
+from whole.conftest import model, model_server, module_path, tmp_path
 
-__all__ = ["model", "module_path", "tmp_path"]
+__all__ = ["model", "model_server", "module_path", "tmp_path"]

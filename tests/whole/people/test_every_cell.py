@@ -378,6 +378,7 @@ OF_PEOPLE: Final = frozenset(
         "capability",
         "inbox",
         "issue",
+        "plugin",  # `gallery`, which comes with the program
         "project",
         "session",
         "todo",

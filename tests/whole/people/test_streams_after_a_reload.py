@@ -106,7 +106,7 @@ def test_who_was_removed_hears_nothing_more_and_others_go_on(
     assert "stream.access_changed" in daemon.log()
 
 
-def test_a_session_of_mcp_over_http_ends_with_the_rights_that_it_began_with(
+def test_a_session_of_mcp_over_http_goes_on_with_the_rights_of_each_request(
     daemon: Daemon, project: Project, guest: Come
 ) -> None:
     kept = (daemon.home / "config.toml").read_text(encoding="utf-8")
@@ -119,8 +119,11 @@ def test_a_session_of_mcp_over_http_ends_with_the_rights_that_it_began_with(
     assert ann.raw("POST", place, json=ping, headers=named).is_success
     try:
         _reload(daemon, kept.replace('"lead"', '"chief"'))
+        assert ann.raw("POST", place, json=ping, headers=named).is_success
+        _reload(daemon, kept.replace('"lead"]', '"lead"]\nprojects = []'))
         assert ann.raw("POST", place, json=ping, headers=named).status_code == 404
-        assert ann.raw("POST", place, json=first, headers=accept).is_success
+        bob = guest("bob")
+        assert bob.raw("POST", place, json=ping, headers=named).status_code == 404, "not his"
     finally:
         _reload(daemon, kept)
 

@@ -99,6 +99,10 @@ class AccessOut(ApiModel):
     expires_at: str
 
 
+class EndedOut(ApiModel):
+    """Nothing: whether the token counted is told to nobody."""
+
+
 def _form(field: str) -> dict[str, object]:
     schema = {"type": "object", "required": [field], "properties": {field: _CODE}}
     body = {"required": True, "content": {"application/x-www-form-urlencoded": {"schema": schema}}}
@@ -228,11 +232,11 @@ async def accept_with_program(request: Request, services: Services, who: Who) ->
     **documented("Give a token of an invitation back", 400, 503),
     openapi_extra=_form("token"),
 )
-async def end(request: Request, services: Services, who: Who) -> Response:
+async def end(request: Request, services: Services, who: Who) -> EndedOut:
     """End the access of whoever has the token. Any other text changes nothing (RFC 7009)."""
     if await services.invitations.give_up(await _field(request, "token"), who.request_id):
         services.sign_in.tell_change()
-    return Response(status_code=200)
+    return EndedOut()
 
 
 async def _field(request: Request, name: str) -> str:
