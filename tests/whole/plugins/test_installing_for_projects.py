@@ -85,6 +85,7 @@ def test_a_missing_plugin_is_one_question_that_shows_it_all(
         capabilities=["net:*"],
     )
     ask = asking("boat-mem", source="./tools/mem", version="^1")
+    daemon.cli("plugin", "list")  # a daemon that has just started knows no plugins yet
     said = daemon.cli("project", "load", "--trust", str(project.root))
     assert "kaged plugin consents" in said.out + said.err
     (one,) = ask.asked()
