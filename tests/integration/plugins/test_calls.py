@@ -47,7 +47,7 @@ async def test_a_call_returns_its_result_and_is_audited_as_a_pair(lab: PluginLab
     }
     assert returned["request_id"] == context["request_id"]
     assert returned["success"] is True
-    assert returned["duration_ms"] >= 0
+    assert isinstance(returned["duration_ms"], float)
     assert (returned["name"], returned["method"]) == ("stub", "a.b")
 
 

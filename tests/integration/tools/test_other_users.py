@@ -45,6 +45,9 @@ async def work(name):
             ("search.grep", {"pattern": "needle", "output_mode": "content"}),
             ("search.glob", {"pattern": "**/*.py"}),
         ):
+            if tool == "search.glob":  # newest first: not left to the ticks of the clock
+                os.utime(root / "a.py", (1, 1))
+                os.utime(root / "d" / "b.py", (2, 2))
             said.append(await desk.call(tool, **params))
         said.append((await desk.refusal("file.read", path="../x")).code)
         said.append((root / "a.py").read_text(encoding="utf-8"))
