@@ -6,6 +6,7 @@ policy's capabilities show. Whatever is no clear yes is a no.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,7 @@ class NoDecision(RuntimeError):
     """An engine gave no decision."""
 
 
-class EnginePolicy(Plugin):
+class EnginePolicy(Plugin, ABC):
     """Asks an engine at every hook that its configuration lists; a subclass says which engine."""
 
     engine = ""
@@ -50,9 +51,9 @@ class EnginePolicy(Plugin):
         for hook in config.hooks:
             setattr(self, hook, partial(self._decide, hook))
 
+    @abstractmethod
     async def ask(self, question: JsonObject) -> Verdict:
         """Return the decision. Raises NoDecision where there is none; `on_error` applies."""
-        raise NotImplementedError
 
     async def _decide(
         self, hook: str, payload: Any, context: PluginContext, extensions: Extensions | None
