@@ -1,7 +1,7 @@
 """A bridge whose plan is a file: what it offers, and what it says to whom.
 
 `BRIDGE_PLAN` names the plan, `BRIDGE_LOG` the file that every request is written to, with the
-environment. The plan: `definitions` (the list), `begin`, `complete`, `poll`, `revoke` (a result
+environment. The plan: `definitions` (the list), `ponder` (seconds until it is told), `begin`, `complete`, `poll`, `revoke` (a result
 for every capability; `expires_in` are the seconds that a flow lives, `pause` those that a
 completion takes), and `operations`: by name `{"output"}`, `{"error"}`, `{"raw"}` (text, with
 `ID` for the request's id), `{"exit"}`, `{"sleep"}` (a file's name: sleeps ten minutes after its
@@ -64,6 +64,7 @@ def invoked(plan, given):
 
 def answer(plan, method, given):
     if method == "definitions":
+        time.sleep(plan.get("ponder", 0))
         if "definitions_raw" in plan:
             print(plan["definitions_raw"].replace("ID", request["id"]))
             sys.exit(0)

@@ -16,11 +16,15 @@ from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens, ServiceCaller
 from kaged.services.flow import Flow
 from kaged.services.linking import AccountLinking
+from kaged.services.rpc import Before
 from kaged.wire.tokens import RoutingClaims
 
 
 class AccountLinks:
-    """Links accounts for whoever asks over HTTP, and for nobody else."""
+    """Links accounts for whoever asks over HTTP, and for nobody else.
+
+    `before` is awaited first, as for the requests of sandboxes: it may keep them waiting.
+    """
 
     def __init__(
         self,
@@ -29,22 +33,26 @@ class AccountLinks:
         accounts: Accounts,
         tokens: ContextTokens,
         audit: AuditLog,
+        before: Before,
     ) -> None:
         self._linking = linking
         self._flows = flows
         self._accounts = accounts
         self._tokens = tokens
         self._audit = audit
+        self._before = before
 
     async def begin(self, capability: str, account_hint: str | None, who: Actor) -> JsonObject:
         """Start a flow, or return the pending one; with the fields that may be filled in."""
         params: JsonObject = {"capability": capability, "account_hint": account_hint}
+        await self._before(params)
         return await self._linking.auth_begin(self._caller(who), params, with_fields=True)
 
     async def complete(
         self, flow_id: str, callback_url: str | None, code: str | None, who: Actor
     ) -> JsonObject:
         """Finish a flow with what the person brought back."""
+        await self._before({})
         caller = self._caller(who)
         flow = await self._flows.find(caller, flow_id)
         params: JsonObject = {"flow_id": flow_id, "callback_url": callback_url, "code": code}
@@ -52,6 +60,7 @@ class AccountLinks:
 
     async def submit(self, flow_id: str, values: dict[str, str], who: Actor) -> JsonObject:
         """Finish a flow with the fields that it asks for."""
+        await self._before({})
         caller = self._caller(who)
         flow = await self._flows.find(caller, flow_id)
         params: JsonObject = {"flow_id": flow_id}
@@ -59,6 +68,7 @@ class AccountLinks:
 
     async def poll(self, flow_id: str, who: Actor) -> JsonObject:
         """Ask whether the person has agreed on another device."""
+        await self._before({})
         caller = self._caller(who)
         flow = await self._flows.find(caller, flow_id)
         done = await self._linking.auth_poll(caller, {"flow_id": flow_id})
@@ -66,6 +76,7 @@ class AccountLinks:
 
     async def cancel(self, flow_id: str, who: Actor) -> JsonObject:
         """End a flow."""
+        await self._before({})
         return await self._linking.auth_cancel(self._caller(who), {"flow_id": flow_id})
 
     async def _named(self, flow: Flow, done: JsonObject) -> JsonObject:

@@ -59,7 +59,9 @@ class AccountService:
         self.manager = manager
         self.rpc = CapabilityRpc(manager, self._provider_asked)
         self.tokens = tokens
-        self.links = AccountLinks(manager.linking, flows, accounts, tokens, audit)
+        self.links = AccountLinks(
+            manager.linking, flows, accounts, tokens, audit, self._provider_asked
+        )
         self._accounts = accounts
         self._health = health
         self._consents = consents

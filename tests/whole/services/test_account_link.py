@@ -19,7 +19,7 @@ from whole.harness.daemon import exactly
 from whole.harness.oauth import CLIENT_SECRET, OAuthServer
 from whole.harness.people import Guest
 from whole.harness.prompts import CTRL_C, at_prompts
-from whole.harness.services import OPERATOR, Bridge, Desk, provider_toml, somebody
+from whole.harness.services import OPERATOR, Bridge, Desk, capability, provider_toml, somebody
 
 API = "keyed.api"
 RIGHT = "the-right-token-0815"
@@ -228,3 +228,23 @@ def test_flows_belong_to_whoever_began_and_no_agent_sees_the_fields(desk: Desk) 
     # With `require_skill` an agent gets no flow at all, whoever it acts for.
     error = desk.refusal(OPERATOR, "auth.begin", capability=API)
     assert error["data"]["code"] == "capability_access_denied"
+
+
+def test_links_wait_for_providers_of_a_daemon_that_has_only_just_started(
+    own_desk: Callable[..., Desk], tmp_path: Path
+) -> None:
+    """The provider before it in name order takes its time; each start begins anew."""
+    first = Bridge(tmp_path, "first", {"definitions": [capability("first.box")], "ponder": 2})
+    desk = own_desk(first, Bridge(tmp_path, "later"))
+    ann, code = somebody(), {"code": "4711"}
+    desk.daemon.start()
+    with contextlib.closing(Guest(desk.daemon, ann)) as guest:
+        flow = guest.post("/services/links", {"capability": "later.box"})["flow_id"]
+        unknown = ("POST", "/services/links", {"capability": "nobody.knows"})
+        assert guest.refused(*unknown)[1] == "capability_not_found"
+    desk.stop(kill=True)
+    desk.daemon.start()
+    with contextlib.closing(Guest(desk.daemon, ann)) as guest:
+        assert guest.post(f"/services/links/{flow}/complete", code)["status"] == "linked"
+    [account] = desk.accounts(ann.user)
+    assert account["capability"] == "later.box"
