@@ -152,7 +152,7 @@ class ScriptSessions:
     async def usage(self, worker: WorkerConnection) -> JsonValue:
         """Return what the last turn of the live session took; None before there is one."""
         current, driver = await self.live(worker), self._driver()
-        return None if current is None or driver is None else await driver.usage_of(current)
+        return None if current is None or driver is None else await driver.windows.usage(current)
 
     async def pass_on(self, worker: WorkerConnection) -> SwitchOutcome | None:
         """Do what a script that has returned asked for, or hand it to the end of the turn.

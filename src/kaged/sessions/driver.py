@@ -6,7 +6,6 @@ message → durable → run → the loop → how it ended, durable → clean-up.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -20,15 +19,17 @@ from kaged.kernel.kept_actor import KeptActor
 from kaged.kernel.ownership import may_use_project
 from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState
-from kaged.sessions.compacting import REQUESTED
 from kaged.sessions.idle import IdleWatch
 from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
-from kaged.sessions.run_options import OPERATOR, RunOptions, kept_options
-from kaged.sessions.run_values import RunEnd, Spending, asks_tools, end_of, error_of
+from kaged.sessions.run_ends import RunEnds
+from kaged.sessions.run_options import OPERATOR, RunOptions
+from kaged.sessions.run_plan import last_options, model_alias, require_agent, run_state
+from kaged.sessions.run_values import RunEnd, asks_tools, end_of, error_of
 from kaged.sessions.toolcalls import CANCELLED
+from kaged.sessions.window_requests import WindowRequests
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
 from kaged.store.interaction_rows import InteractionRecord
 from kaged.store.session_rows import SessionRecord, SessionStatus
@@ -50,15 +51,6 @@ if TYPE_CHECKING:
     from kaged.tools.resolution import AgentTools
 
 MAX_RUNS: Final = 1000
-MAX_ENDS: Final = 200
-"""How many ended runs are remembered in memory; older ones are asked of the store."""
-
-MAX_LATEST: Final = 10_000
-"""Of how many sessions their last run is remembered."""
-
-RECENT_ENTRIES: Final = 200
-"""How far back the last turn of a session is looked for."""
-
 CANCEL_PATIENCE_S: Final = 10.0
 
 RunEnded = Callable[[str, str], None]
@@ -122,10 +114,17 @@ class SessionDriver:
         self._tasks = Tasks("sessions")
         self._live: dict[str, _Live] = {}
         self._by_session: dict[str, _Live] = {}
-        self._ends: OrderedDict[str, RunEnd] = OrderedDict()
-        self._latest: OrderedDict[str, str] = OrderedDict()
-        self._followers: dict[str, set[asyncio.Future[str]]] = {}
+        self._ends = RunEnds()
         self._closing = False
+        self.windows = WindowRequests(
+            store,
+            known,
+            run_factory,
+            parts,
+            models,
+            ready=ready,
+            is_busy=self._by_session.__contains__,
+        )
         self.idle = IdleWatch(self._idle, clock=clock, tasks=self._tasks, idle_s=idle_s)
 
     # -- what operators ask --------------------------------------------------------------------
@@ -175,7 +174,7 @@ class SessionDriver:
                 `send`.
         """
         session = await self._free(session_id)
-        options = await self._last_options(session)
+        options = await last_options(self._store, session)
         answers = await self._store.interactions.undelivered(session_id)
         if not answers:
             window = await self._parts.transcript.window(session_id, options.agent)
@@ -203,7 +202,7 @@ class SessionDriver:
         try:
             if await self._store.agent_runs.last(record.session_id) is not None:
                 session = await self._free(record.session_id)
-                await self._go_on(session, await self._last_options(session))
+                await self._go_on(session, await last_options(self._store, session))
         except KagedError as error:
             _log.warning("sessions.not_resumed", session_id=record.session_id, error=str(error))
 
@@ -217,18 +216,7 @@ class SessionDriver:
 
     async def follow(self, end: RunEnd) -> RunEnd:
         """Wait for the end of the run that goes on where a paused one stopped."""
-        session_id = end.session_id
-        latest = self._latest.get(session_id, end.run_id)
-        if latest == end.run_id:
-            started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._followers.setdefault(session_id, set()).add(started)
-            try:
-                latest = await started
-            finally:
-                self._followers[session_id].discard(started)
-                if not self._followers[session_id]:
-                    del self._followers[session_id]
-        return await self.wait(latest)
+        return await self.wait(await self._ends.next_after(end))
 
     async def cancel(self, which: str) -> bool:
         """End the active run of a session, or a run; returns whether there was one.
@@ -261,44 +249,6 @@ class SessionDriver:
             )
         return actor
 
-    async def compact_now(
-        self,
-        session_id: str,
-        agent: str = ROOT_CALLER,
-        *,
-        dry_run: bool = False,
-        wish: str | None = None,
-        operator: str = OPERATOR,
-        identity: Actor | None = None,
-    ) -> JsonObject:
-        """Compact an agent's window for somebody, or tell what that would do.
-
-        Raises:
-            SessionNotFound, KagedError: `session_busy`; there is no such session, or a run of it
-                is active.
-        """
-        session = await self._store.sessions.of_id(session_id)
-        await self._ready(session.project_id)
-        if not dry_run and session_id in self._by_session:
-            raise KagedError(
-                "A run of this session is active.",
-                code="session_busy",
-                fix="wait for it, or cancel it",
-            )
-        options = replace(
-            await self._last_options(session), operator=operator, identity=identity, kept=None
-        )
-        known = await self._known.of(session)
-        run = self._state(session, "", known, options)
-        path = agent.partition("#")[0]
-        _require_agent(known, path)
-        alias = self._alias(session, options, path, known)
-        agent_run = await self._run_factory.create(run, path, agent, model=alias)
-        if dry_run:
-            return self._parts.compactor.preview(agent_run)
-        done = await self._parts.compactor.compact(agent_run, REQUESTED, wish)
-        return {"compacted": False} if done is None else {"compacted": True, **done.as_json()}
-
     # -- what scripts ask ----------------------------------------------------------------------
 
     @property
@@ -312,37 +262,18 @@ class SessionDriver:
         A run that is started so acts for nobody.
 
         Raises:
-            SessionNotFound, KagedError: as `send` and `compact_now`.
+            SessionNotFound, KagedError: as `send` and `WindowRequests.compact`.
         """
         if session_id in self._by_session:
             return
         asked = self.queued.take_compaction(session_id)
         if asked is not None:
-            await self.compact_now(session_id, wish=asked[0])
+            await self.windows.compact(session_id, wish=asked[0])
         if self.queued.starts_run(session_id):
             session = await self._free(session_id)
             last = self.queued.take_last(session_id)
             options = RunOptions(operator=last.asked_by)
             await self._start(session, RunCause.MESSAGE, options, last.text)
-
-    async def usage_of(self, session_id: str) -> JsonObject | None:
-        """Return what the last turn of a session's primary agent took; None before there is one."""
-        for entry in reversed(await self._parts.transcript.last(session_id, RECENT_ENTRIES)):
-            usage = entry.content.get("usage")
-            if entry.agent == ROOT_CALLER and isinstance(usage, dict):
-                break
-        else:
-            return None
-        session = await self._store.sessions.of_id(session_id)
-        options = await self._last_options(session)
-        known = await self._known.of(session)
-        alias = self._alias(session, options, ROOT_CALLER, known)
-        return {
-            "model": alias,
-            "input_tokens": usage.get("input"),
-            "output_tokens": usage.get("output"),
-            "context_window": self._models.get(alias).context_tokens,
-        }
 
     # -- what the host asks --------------------------------------------------------------------
 
@@ -401,7 +332,7 @@ class SessionDriver:
             await self._begin(session, RunCause.ANSWER, options, run_id, options.model)
             ended = RunResult(AgentRunStatus.FAILED, error=error_of(error))
             await self._service.finish_run(run_id, ended)
-            self._follow_up(session.id, run_id)
+            self._ends.started(session.id, run_id)
             raise
         await self._start(session, RunCause.ANSWER, replace(options, identity=identity), None)
 
@@ -463,8 +394,8 @@ class SessionDriver:
     ) -> _Live:
         """Begin a run on disk and start it; nothing of it is left behind when that fails."""
         known = await self._known.of(session)
-        _require_agent(known, options.agent)
-        alias = self._alias(session, options, options.agent, known)
+        require_agent(known, options.agent)
+        alias = model_alias(session, options, options.agent, known)
         self._models.get(alias)  # who cannot be asked is not asked half-way
         run_id = self._ids.tagged("run")
         earlier, _ = await self._service.runs(session.id, limit=1)
@@ -481,7 +412,7 @@ class SessionDriver:
             self._parts.announce(
                 SessionEvent("model.selected", session.id, session.project_id, run_id, selected)
             )
-        run = self._state(session, run_id, known, options)
+        run = run_state(session, run_id, known, options)
         run.resumes_pause = cause is RunCause.ANSWER
         self._runs[run_id] = run
         self.idle.busy(session.id)
@@ -509,18 +440,8 @@ class SessionDriver:
         live = _Live(run, agent_run, known, cause, ended)
         self._live[run_id] = self._by_session[session.id] = live
         live.task = self._tasks.start(self._drive(live), run_id)
-        self._follow_up(session.id, run_id)
+        self._ends.started(session.id, run_id)
         return live
-
-    def _follow_up(self, session_id: str, run_id: str) -> None:
-        """Notify whoever waits for the next run of a session which one it is."""
-        self._latest[session_id] = run_id
-        self._latest.move_to_end(session_id)
-        while len(self._latest) > MAX_LATEST:
-            self._latest.popitem(last=False)
-        for one in self._followers.get(session_id, ()):
-            if not one.done():
-                one.set_result(run_id)
 
     async def _drive(self, live: _Live) -> None:
         """Carry a run out and put on record how it ended. Whatever happens, it ends."""
@@ -600,9 +521,7 @@ class SessionDriver:
             self._runs.pop(run.run_id, None)
             self._live.pop(run.run_id, None)
             self._by_session.pop(run.session_id, None)
-            self._ends[run.run_id] = ended
-            while len(self._ends) > MAX_ENDS:
-                self._ends.popitem(last=False)
+            self._ends.keep(ended)
             if not live.ended.done():
                 live.ended.set_result(ended)
         self._clean_up(run)
@@ -635,7 +554,7 @@ class SessionDriver:
         try:
             session = await self._store.sessions.of_id(session_id)
             self._parts.announce(SessionEvent("session.idle", session_id, session.project_id))
-            options = await self._last_options(session)
+            options = await last_options(self._store, session)
             # Only the root has this hook; a workflow that another agent carries out has none.
             if options.agent != ROOT_CALLER or not self._hooks.wants_idle(
                 session.project_id, ROOT_CALLER
@@ -651,45 +570,3 @@ class SessionDriver:
             await self._hooks.session_idle(context, await self._known.history(session_id))
         except KagedError as error:
             _log.info("sessions.idle_not_delivered", session_id=session_id, error=str(error))
-
-    # -- small things --------------------------------------------------------------------------
-
-    def _state(
-        self, session: SessionRecord, run_id: str, known: CachedSession, options: RunOptions
-    ) -> RunState:
-        return RunState(
-            session_id=session.id,
-            run_id=run_id,
-            project_id=session.project_id,
-            operator_id=options.operator,
-            identity=options.identity,
-            snapshot=known.snapshot,
-            spending=Spending(),
-            top=options.agent,
-        )
-
-    def _alias(
-        self, session: SessionRecord, options: RunOptions, path: str, known: CachedSession
-    ) -> str:
-        """Return the model of an agent: asked for, else the session's, else the agent's own."""
-        own = known.snapshot.agents[path].agent.model.value.alias
-        if path != options.agent:
-            return own
-        return options.model or (session.model if path == ROOT_CALLER else None) or own
-
-    async def _last_options(self, session: SessionRecord) -> RunOptions:
-        """Return what the last run of a session was started with; nobody acts in it yet."""
-        last = await self._store.agent_runs.last(session.id)
-        if last is None:
-            return RunOptions(operator=session.operator_id or OPERATOR)
-        return kept_options(last)
-
-
-def _require_agent(known: CachedSession, path: str) -> None:
-    if path not in known.snapshot.agents:
-        listed = ", ".join(sorted(known.snapshot.agents))
-        raise KagedError(
-            f"There is no agent {path[:200]!r}.",
-            code="agent_not_found",
-            fix=f"The agents are {listed}.",
-        )

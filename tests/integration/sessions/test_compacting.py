@@ -130,7 +130,7 @@ async def test_pinned_words_stay(tmp_path: Path) -> None:
         lab.model.turns[:] = [say("x" * 400) for _ in range(8)]
         for _ in range(8):
             await lab.run(session, "y" * 400)
-        await lab.driver.compact_now(session)
+        await lab.driver.windows.compact(session)
         lab.model.turns[:] = [say("Done.")]
         await lab.run(session, "Last.")
         assert "user: Never forget this." in lab.model.texts()
@@ -142,7 +142,7 @@ async def test_the_preview_tells_what_would_happen_and_does_nothing(tmp_path: Pa
     async with loop_lab(tmp_path, project=project()) as lab:
         session = await talked(lab)
         before = await lab.transcript.entries(session)
-        preview = await lab.driver.compact_now(session, dry_run=True)
+        preview = await lab.driver.windows.compact(session, dry_run=True)
         assert await lab.transcript.entries(session) == before
         assert lab.hooks.names() == ["on_session_start"]
         going = preview["would_compact"]
@@ -150,14 +150,14 @@ async def test_the_preview_tells_what_would_happen_and_does_nothing(tmp_path: Pa
         assert going
         assert preview["strategy"] == "drop"
 
-        done = await lab.driver.compact_now(session)
+        done = await lab.driver.windows.compact(session)
         assert done["compacted"] is True
         after = await lab.transcript.entries(session)
         assert [one.id for one in after if one.superseded_by] == going
         (trigger,) = [event.trigger for name, _, event in lab.hooks.fired if name == "pre_compact"]
         assert trigger == "requested"
         with raises_code("agent_not_found"):
-            await lab.driver.compact_now(session, "primary.subagents.nobody")
+            await lab.driver.windows.compact(session, "primary.subagents.nobody")
 
 
 async def test_a_running_session_is_not_compacted_from_outside(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ async def test_a_running_session_is_not_compacted_from_outside(tmp_path: Path) -
         await lab.driver.send(session, "Hi")
         await asyncio.wait_for(lab.model.asked.wait(), WAIT_S)
         with raises_code("session_busy"):
-            await lab.driver.compact_now(session)
-        assert (await lab.driver.compact_now(session, dry_run=True))["would_compact"] == []
+            await lab.driver.windows.compact(session)
+        assert (await lab.driver.windows.compact(session, dry_run=True))["would_compact"] == []
 
 
 async def test_a_window_that_cannot_be_made_smaller_is_flagged_once(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ async def resume(context: Sessions, session_id: Which) -> RunStartOut:
 async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
     """Compact an agent's window; with `dry_run` only tell what that would do."""
     session = await context.session(session_id, AccessAction.STEER)
-    return await context.driver.compact_now(
+    return await context.driver.windows.compact(
         session.id,
         body.agent,
         dry_run=body.dry_run,
