@@ -45,6 +45,18 @@ def test_monotonic_time_stands_still_where_the_machine_s_goes_back(
     assert told == [far_s, far_s, far_s, far_s + 0.02, far_s + 0.02]
 
 
+def test_wall_time_follows_the_machine_s_except_for_small_steps_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ends is not stamped before it began, and who sets the clock back is obeyed."""
+    steps_ms = [5000, 4950, 4990, 5001, 4001, 4000, 9000]
+    readings = iter(steps_ms)
+    monkeypatch.setattr(clock_module, "_latest_ms", [0])
+    monkeypatch.setattr(clock_module.time, "time_ns", lambda: next(readings) * 1_000_000)
+    told = [SystemClock().now_ms() for _ in steps_ms]
+    assert told == [5000, 5000, 5000, 5001, 4001, 4001, 9000]
+
+
 @pytest.mark.parametrize(
     ("ts_ms", "text"),
     [
