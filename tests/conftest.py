@@ -12,6 +12,7 @@ import httpx
 import pytest
 from httpx._transports import default as transports
 
+from fakes.file_clock import FileClock
 from kaged.base import Ids, ManualClock
 from kaged.base.open_files import raise_open_files
 from kaged.base.signals import unmute_for_children
@@ -62,6 +63,12 @@ def pytest_collection_finish() -> None:
 def clock() -> ManualClock:
     """Return a clock that moves only when the test says so."""
     return ManualClock()
+
+
+@pytest.fixture
+def file_clock(monkeypatch: pytest.MonkeyPatch) -> FileClock:
+    """Return a file system's clock that stands still until the test says so."""
+    return FileClock(monkeypatch)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socketserver
 import threading
 from collections.abc import Generator
@@ -14,6 +15,20 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
         return
+
+
+def _reading_all(application: Any) -> Any:
+    """Return the application behind what reads each request whole, as servers in front of it do.
+
+    Radicale refuses a login without reading the body. A socket that is closed with something left
+    to read is reset, and the answer, sent in small pieces, is lost now and then.
+    """
+
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        return application({**environ, "wsgi.input": io.BytesIO(body)}, start_response)
+
+    return answer
 
 
 class _Threaded(socketserver.ThreadingMixIn, WSGIServer):
@@ -51,7 +66,7 @@ def radicale(folder: Path, users: dict[str, str]) -> Generator[str]:
     server = make_server(
         "127.0.0.1",
         0,
-        Application(configuration),
+        _reading_all(Application(configuration)),
         server_class=_Threaded,
         handler_class=_Quiet,
     )

@@ -7,8 +7,10 @@ import ssl
 from functools import lru_cache
 from typing import TypeAlias
 
-Edition: TypeAlias = tuple[str, int, int]
-"""A file or folder, when it was changed last, and its size."""
+from kaged.base.file_stamp import Stamp, stamp_of
+
+Edition: TypeAlias = tuple[str, Stamp | tuple[()] | None]
+"""A file or folder and its stamp; an empty one where there is none."""
 
 
 def authorities(*files: str) -> ssl.SSLContext:
@@ -20,21 +22,23 @@ def authorities(*files: str) -> ssl.SSLContext:
     """
     places = ssl.get_default_verify_paths()
     machine = (places.openssl_cafile, places.openssl_capath, places.cafile, places.capath)
-    editions = {_edition(one) for one in machine if one}
-    return _read(frozenset(editions), tuple(map(_edition, files)))
+    editions = frozenset(_edition(one) for one in machine if one)
+    others = tuple(map(_edition, files))
+    if any(stamp is None for _, stamp in (*editions, *others)):
+        return _read.__wrapped__(editions, others)  # it may change again in the same moment
+    return _read(editions, others)
 
 
 def _edition(path: str) -> Edition:
     try:
-        found = os.stat(path)  # noqa: PTH116 - for each request
+        return path, stamp_of(os.stat(path))  # noqa: PTH116 - for each request
     except OSError:
-        return path, 0, 0
-    return path, found.st_mtime_ns, found.st_size
+        return path, ()
 
 
 @lru_cache(maxsize=8)
 def _read(_machine: frozenset[Edition], files: tuple[Edition, ...]) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    for path, _, _ in files:
+    for path, _ in files:
         context.load_verify_locations(cafile=path)
     return context

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -23,16 +23,41 @@ class Clock(Protocol):
         ...
 
 
+STEADY_MS: Final = 1000
+"""By less than this wall time does not go back: it stands still until the machine has caught up."""
+
+# On virtual machines whose processors disagree, both clocks go back by tens of milliseconds when a
+# thread is moved to another one, though the kernel promises otherwise for the monotonic one. Then
+# a call took less than nothing, ended before it began, and a bucket lost tokens by being looked at.
+_latest_s = [0.0]
+_latest_ms = [0]
+
+
+def _wall_ms() -> int:
+    now_ms = time.time_ns() // 1_000_000
+    if 0 < _latest_ms[0] - now_ms < STEADY_MS:
+        return _latest_ms[0]
+    _latest_ms[0] = now_ms
+    return now_ms
+
+
+def _forward_s() -> float:
+    now_s = time.monotonic()
+    if now_s < _latest_s[0]:
+        return _latest_s[0]
+    _latest_s[0] = now_s
+    return now_s
+
+
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock, made steady: where the machine's goes back a little, it stands still."""
 
     __slots__ = ()
 
-    def now_ms(self) -> int:
-        """Return wall time in milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000
+    now_ms = staticmethod(_wall_ms)
+    """Return wall time in milliseconds since the Unix epoch."""
 
-    monotonic_s = staticmethod(time.monotonic)
+    monotonic_s = staticmethod(_forward_s)
     """Return seconds on a clock that never goes back."""
 
 

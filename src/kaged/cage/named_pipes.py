@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import time
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
+from kaged.base.file_stamp import is_settled
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import GrantRefused
 from kaged.cage.grants import KERNEL_TREES, RESERVED, SYSTEM_TREES
@@ -26,8 +26,6 @@ MAX_ENTRIES: Final = 200_000
 MAX_TREES: Final = 64
 FEW_FOLDERS: Final = 200
 """So many folders are looked at in less time than it takes to ask a thread to do it."""
-_UNSETTLED_NS: Final = 50_000_000
-"""A folder that changed so shortly before it was listed may change again at the same time stamp."""
 
 # Either of the system, where no guest and no user has pipes, or refused as a grant anyway.
 _NOT_LOOKED_AT: Final = (*SYSTEM_TREES, *KERNEL_TREES)
@@ -167,7 +165,7 @@ class _Tree:
         known = self._known.get(path)
         if known is not None and known.signature == signature:
             return known
-        if abs(time.time_ns() - entry.st_ctime_ns) < _UNSETTLED_NS:
+        if not is_settled(entry.st_ctime_ns):
             signature = None
         folders: list[str] = []
         pipes: list[str] = []

@@ -14,6 +14,7 @@ import stat
 from dataclasses import field
 from pathlib import Path, PurePosixPath
 
+from kaged.base.file_stamp import stamp_of
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import PolicyConflict, ProgramMissing
 from kaged.cage.facts import HostFacts
@@ -42,7 +43,7 @@ class ProgramPlan:
     dirs: tuple[str, ...] = ()
     moved: tuple[tuple[str, str], ...] = ()
     path_dirs: tuple[str, ...] = ()
-    seen: tuple[tuple[str, tuple[int, int, int, int]], ...] = ()
+    seen: tuple[tuple[str, tuple[int, ...] | None], ...] = ()
 
     @property
     def path(self) -> str:
@@ -51,7 +52,9 @@ class ProgramPlan:
 
     def still_true(self) -> bool:
         """Return whether every file looked at is still the same one."""
-        return all(_identity(path) == identity for path, identity in self.seen)
+        return all(
+            identity is not None and _identity(path) == identity for path, identity in self.seen
+        )
 
 
 def plan_programs(
@@ -89,8 +92,8 @@ class _Search:
     dirs: dict[str, None] = field(default_factory=dict[str, None])
     moved: dict[str, str] = field(default_factory=dict[str, str])
     path_dirs: dict[str, None] = field(default_factory=dict[str, None])
-    seen: dict[str, tuple[int, int, int, int]] = field(
-        default_factory=dict[str, tuple[int, int, int, int]]
+    seen: dict[str, tuple[int, ...] | None] = field(
+        default_factory=dict[str, tuple[int, ...] | None]
     )
 
     def plan(self) -> ProgramPlan:
@@ -301,11 +304,12 @@ def _is_program(path: str) -> bool:
     return Path(path).is_file() and os.access(path, os.X_OK)
 
 
-def _identity(path: str) -> tuple[int, int, int, int]:
+def _identity(path: str) -> tuple[int, ...] | None:
+    """Return what a file is known by; None while it may change without another."""
     try:
         found = os.lstat(path)
     except OSError:
-        return (0, 0, 0, 0)
+        return ()
     if stat.S_ISDIR(found.st_mode):  # a directory's time changes with every file in it
-        return (found.st_dev, found.st_ino, 0, 0)
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return (found.st_dev, found.st_ino)
+    return stamp_of(found)

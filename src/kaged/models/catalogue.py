@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.localconfig import ModelEntry
 from kaged.config.sections import Sections
@@ -31,7 +32,7 @@ class _Made:
     """A model with what it was made from, so that a changed entry makes a new one."""
 
     entry: ModelEntry
-    script: tuple[int, int] | None
+    script: Stamp | None
     attempts: Attempts
     model: RetryingModel
 
@@ -147,7 +148,8 @@ class ModelCatalogue:
         path = self._script_path(alias, entry)
         stamp = None if path is None else _stamp(path)
         known = self._made.get(alias)
-        if known is not None and known.entry == entry and known.script == stamp:
+        read = path is None or (stamp is not None and known is not None and known.script == stamp)
+        if known is not None and known.entry == entry and read:
             return known
         attempts = self._attempts(alias, entry, path)
         model = RetryingModel(
@@ -229,9 +231,8 @@ def _row(alias: str, entry: ModelEntry) -> JsonObject:
     }
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _stamp(path: Path) -> Stamp | None:
     try:
-        found = path.stat()
+        return stamp_of(path.stat())
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size

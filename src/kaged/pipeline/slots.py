@@ -176,13 +176,15 @@ class DelegationExtension(Slot):
         if start is not None and start.tzinfo is None:
             start = start.replace(tzinfo=UTC)
         chain = (*self.chain, hop)
+        # Wall time may have gone back since, or the first hop was made where it is ahead.
+        age_s = 0.0 if start is None else max(0.0, (_now() - start).total_seconds())
         return DelegationExtension(
             chain=chain,
             depth=len(chain),
             origin_subject_id=self.origin_subject_id or hop.subject_id,
             actor_subject_id=hop.subject_id,
             delegated=True,
-            age_seconds=0.0 if start is None else (_now() - start).total_seconds(),
+            age_seconds=age_s,
         )
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from kaged.base.clock import SystemClock
+from kaged.base.file_stamp import full_stamp, is_settled
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
 from kaged.config.skill_file import SKILL_FILE, SKILL_FILE_LIMIT_BYTES, SkillFileInvalid
@@ -29,10 +29,6 @@ _LEFT_OUT: Final = frozenset({".git", "__pycache__"})
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CHUNK: Final = 256 * 1024
 
-_TICK_MS: Final = 50
-"""Beyond the kernel's clock of file times: two changes within one tick have the same time."""
-
-_CLOCK: Final = SystemClock()
 
 Signature = tuple[tuple[object, ...], ...]
 """What tells that nothing was written since; the kernel sets the times of change itself."""
@@ -92,8 +88,7 @@ def read_folder(
         signature = tuple(_mark(one) for one in entries)
         if known is not None and known.signature == signature and keep is None:
             return known
-        settled_ns = (_CLOCK.now_ms() - _TICK_MS) * 1_000_000
-        if any(one.info.st_ctime_ns > settled_ns for one in entries):
+        if not all(is_settled(one.info.st_ctime_ns) for one in entries):
             signature = ((object(),),)  # equal to no other: the next one reads again
         plain = {one.path: one for one in entries if one.link is None}
         files: list[BundledFile] = []
@@ -165,11 +160,7 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def _mark(entry: _Entry) -> tuple[object, ...]:
-    info = entry.info
-    return (
-        entry.path, entry.link, info.st_ino, info.st_dev, info.st_mode, info.st_size,
-        info.st_mtime_ns, info.st_ctime_ns,
-    )  # fmt: skip
+    return (entry.path, entry.link, *full_stamp(entry.info))
 
 
 def _target(entry: _Entry, plain: dict[str, _Entry], folder: Path) -> _Entry:

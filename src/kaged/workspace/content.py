@@ -7,6 +7,7 @@ import os
 import stat
 from typing import Final
 
+from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.base.lazy_dataclass import dataclass
 from kaged.workspace.errors import FileTooLarge, WrongKind
 from kaged.workspace.guard import PathGuard, kind_of
@@ -41,6 +42,8 @@ class FileContent:
     mode: int
     size: int
     identity: FileIdentity
+    stamp: Stamp | None = None
+    """What it is known by until it changes; None if it had changed just before it was read."""
 
 
 def sha256_of(data: bytes) -> str:
@@ -65,6 +68,7 @@ def read_content(
             raise WrongKind(path.relative, kind_of(info.st_mode), fix="name a file")
         if info.st_size > limit_bytes:
             raise FileTooLarge(path.relative, info.st_size, limit_bytes)
+        stamp = stamp_of(info)
         data = _read_all(handle, info.st_size, limit_bytes)
         if len(data) > limit_bytes:
             raise FileTooLarge(path.relative, len(data), limit_bytes)
@@ -72,7 +76,8 @@ def read_content(
         os.close(handle)
     # The identity from before the reading: if somebody writes meanwhile, the writer will notice.
     identity = FileIdentity.of(info)
-    return FileContent(data, sha256_of(data), stat.S_IMODE(info.st_mode), len(data), identity)
+    mode = stat.S_IMODE(info.st_mode)
+    return FileContent(data, sha256_of(data), mode, len(data), identity, stamp)
 
 
 def _read_all(handle: int, expected: int, limit_bytes: int) -> bytes:

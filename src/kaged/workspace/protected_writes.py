@@ -8,9 +8,10 @@ are protected with it, and a folder that only looks like a repository counts as 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
+from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.plain_files import read_plain_file
 from kaged.kernel.git_config import MAX_CONFIG_BYTES, new_commands
@@ -160,11 +161,15 @@ class ProtectedWrites:
 
     def _named_in(self, work_tree: str) -> _Named:
         known = self._known.get(work_tree)
-        if known is None or known.seen != _signatures(known.read):
+        if known is None or not known.still_true():
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
             known = self._known[work_tree] = _look(work_tree)
         return known
+
+
+_Seen: TypeAlias = Stamp | tuple[()] | None
+"""A file's stamp before it was read: empty if there is none, None if it may change unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +179,18 @@ class _Named:
     files: frozenset[str]
     hooks: frozenset[str]
     read: tuple[str, ...]
-    seen: tuple[tuple[int, ...] | None, ...]
+    seen: tuple[_Seen, ...]
+
+    def still_true(self) -> bool:
+        """Return whether none of these files can have changed since they were read."""
+        return None not in self.seen and self.seen == tuple(map(_see, self.read))
 
 
 def _look(work_tree: str) -> _Named:
-    read: dict[str, None] = {}
+    read: dict[str, _Seen] = {}
 
     def remember(path: str) -> bytes | None:
-        read[path] = None
+        read.setdefault(path, _see(path))
         return read_plain_file(path, MAX_CONFIG_BYTES)
 
     home = os.path.expanduser("~")  # noqa: PTH111 - text
@@ -193,20 +202,15 @@ def _look(work_tree: str) -> _Named:
         frozenset(map(os.path.realpath, named.files)),
         frozenset(map(os.path.realpath, named.hooks)),
         tuple(read),
-        _signatures(read),
+        tuple(read.values()),
     )
 
 
-def _signatures(paths: Iterable[str]) -> tuple[tuple[int, ...] | None, ...]:
-    return tuple(map(_signature, paths))
-
-
-def _signature(path: str) -> tuple[int, ...] | None:
+def _see(path: str) -> _Seen:
     try:
-        entry = os.stat(path)  # noqa: PTH116 - asked for every write
+        return stamp_of(os.stat(path))  # noqa: PTH116 - asked for every write
     except (OSError, ValueError):
-        return None
-    return (entry.st_dev, entry.st_ino, entry.st_ctime_ns, entry.st_size)
+        return ()
 
 
 def _holds(folder: str, *names: str) -> bool:

@@ -178,7 +178,7 @@ async def test_killed_in_its_backoff_there_is_nothing_to_kill_and_stop_is_quick(
     assert scene.victim.conversation is None
     with raises_code("plugin_unavailable"):
         await scene.lab.call(scene.victim)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(10):
         await scene.stage.supervisor.disable("stub")
     assert scene.victim.state is S.DISABLED
 

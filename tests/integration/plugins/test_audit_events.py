@@ -18,7 +18,7 @@ OK = {"result": "ok"}
 
 @requirement("PH-AUD-31")
 async def test_the_events_outside_the_table_each_have_their_moment(tmp_path: Path) -> None:
-    lab = PluginLab(tmp_path, initialize_timeout_s=0.5)
+    lab = PluginLab(tmp_path, initialize_timeout_s=3.0)
     await lab.open()
     stage = ProjectStage(lab, tmp_path)
     try:
@@ -58,7 +58,7 @@ async def test_the_events_outside_the_table_each_have_their_moment(tmp_path: Pat
 
 @requirement("PH-AUD-36")
 async def test_calls_have_a_pair_of_events_and_nothing_else_has(tmp_path: Path) -> None:
-    lab = PluginLab(tmp_path, request_timeout_s=0.5)
+    lab = PluginLab(tmp_path, request_timeout_s=2.0)
     await lab.open()
     stage = ProjectStage(lab, tmp_path)
     try:

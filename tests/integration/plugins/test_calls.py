@@ -275,7 +275,7 @@ async def test_undeclared_names_pass_with_a_warning_and_illegal_ones_do_not(
 class TestHangs:
     @pytest.fixture
     async def lab(self, tmp_path: Path) -> Any:
-        made = PluginLab(tmp_path, request_timeout_s=0.3)
+        made = PluginLab(tmp_path, request_timeout_s=2.0)
         await made.open()
         yield made
         await made.close()

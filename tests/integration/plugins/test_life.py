@@ -198,7 +198,7 @@ async def test_three_failed_checks_kill_and_restart(tmp_path: Path, how: str) ->
 
 @requirement("PH-SUP-15")
 async def test_one_success_resets_the_count_of_failures(tmp_path: Path) -> None:
-    lab = PluginLab(tmp_path, ping_timeout_s=0.1)
+    lab = PluginLab(tmp_path)
     await lab.open()
     script = (
         "import json, sys\n"

@@ -321,7 +321,7 @@ async def test_calls_are_counted_per_tool_and_agent(tool_service: ToolServiceLab
     assert own["errors"] == {"file_not_found": 1}
     assert own["error_rate"] == round(1 / 3, 4)
     assert sum(own["latency_ms"].values()) == 3
-    assert own["latency_sum_ms"] > 0
+    assert own["latency_sum_ms"] >= 0
     (coder,) = await stats(agent=CODER)
     assert (coder["calls"], coder["denied"]) == (2, 1)
     assert [one["tool"] for one in await stats(tool="(unknown)")] == ["(unknown)"]

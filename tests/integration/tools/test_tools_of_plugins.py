@@ -129,7 +129,7 @@ class PluginStage:
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[PluginStage]:
     lab = PluginLab(
-        tmp_path, initialize_timeout_s=10.0, config_patience_s=0.5, request_timeout_s=1.5
+        tmp_path, initialize_timeout_s=10.0, config_patience_s=0.5, request_timeout_s=4.0
     )
     await lab.open()
     made = PluginStage(lab, tmp_path)
@@ -206,7 +206,7 @@ async def test_silence_and_errors_of_a_plugin_are_answers(stage: PluginStage) ->
     )
     busy = await stage.refusal("memory-md.retain", content="x")
     assert (busy.number, busy.message) == (-32005, "the index is being built")
-    # The lab waits 1.5 s where a daemon waits 30.
+    # The lab waits 4 s where a daemon waits 30.
     assert HostSettings("0.1.0").request_timeout_s == 30.0
     silent = await stage.refusal("memory-md.recall")
     assert silent.number == -32603

@@ -9,6 +9,7 @@ from pathlib import Path
 import certifi
 import pytest
 
+from fakes.file_clock import TICK_NS, FileClock
 from kaged.base import authorities as module
 from kaged.base.authorities import authorities
 
@@ -18,12 +19,13 @@ FIRST, SECOND = (one + END for one in ALL.split(END)[:2])
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_clock: FileClock) -> Iterator[Path]:
     """Yield the file of the machine's authorities, with one of them."""
     made = tmp_path / "all.pem"
     made.write_text(FIRST, encoding="utf-8")
     monkeypatch.setenv("SSL_CERT_FILE", str(made))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    file_clock.settle()
     yield made
     module._read.cache_clear()
 
@@ -41,6 +43,20 @@ def test_authorities_that_are_replaced_count_from_the_next_connection_on(file: P
     assert len(authorities().get_ca_certs()) == 2
     file.unlink()
     assert authorities().get_ca_certs() == []
+
+
+def test_authorities_that_are_replaced_in_the_same_moment_count_too(
+    file: Path, file_clock: FileClock
+) -> None:
+    size = max(len(FIRST), len(SECOND))
+    file.write_text(FIRST.ljust(size, "\n"), encoding="utf-8")
+    file_clock.now_ns = TICK_NS
+    first = authorities().get_ca_certs()
+    file.write_text(SECOND.ljust(size, "\n"), encoding="utf-8")
+    assert authorities().get_ca_certs() != first
+    file_clock.settle()
+    assert authorities().get_ca_certs() != first
+    assert authorities() is authorities()
 
 
 def test_another_file_is_trusted_besides_and_by_nobody_else(file: Path, tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kaged.base import ManualClock, SystemClock, iso_utc
+from kaged.base import clock as clock_module
 
 
 def test_the_manual_clock_moves_only_when_told() -> None:
@@ -27,6 +30,31 @@ def test_the_system_clock_agrees_with_itself() -> None:
     clock = SystemClock()
     assert clock.now_ms() > 1_700_000_000_000
     assert clock.monotonic_s() <= clock.monotonic_s()
+
+
+def test_monotonic_time_stands_still_where_the_machine_s_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Processors of one machine may disagree by tens of milliseconds."""
+    far_s = time.monotonic() + 1_000_000.0
+    readings = iter([far_s, far_s - 0.05, far_s - 0.01, far_s + 0.02, far_s + 0.01])
+    monkeypatch.setattr(clock_module, "_latest_s", [0.0])
+    monkeypatch.setattr(clock_module.time, "monotonic", lambda: next(readings))
+    first, second = SystemClock(), SystemClock()  # they are one clock
+    told = [one.monotonic_s() for one in (first, second, first, second, first)]
+    assert told == [far_s, far_s, far_s, far_s + 0.02, far_s + 0.02]
+
+
+def test_wall_time_follows_the_machine_s_except_for_small_steps_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ends is not stamped before it began, and who sets the clock back is obeyed."""
+    steps_ms = [5000, 4950, 4990, 5001, 4001, 4000, 9000]
+    readings = iter(steps_ms)
+    monkeypatch.setattr(clock_module, "_latest_ms", [0])
+    monkeypatch.setattr(clock_module.time, "time_ns", lambda: next(readings) * 1_000_000)
+    told = [SystemClock().now_ms() for _ in steps_ms]
+    assert told == [5000, 5000, 5000, 5001, 4001, 4001, 9000]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
+from fakes.file_clock import settle
 from kaged.cage import named_pipes
 from kaged.cage.errors import GrantRefused
 from kaged.cage.named_pipes import NamedPipes
@@ -35,11 +35,6 @@ async def test_pipes_of_every_depth_and_name_are_found_and_nothing_else(tmp_path
     pipe(tmp_path / "beside")
     found = await NamedPipes().find(grants((root, RO)))
     assert (sorted(found.paths), found.too_large) == (sorted(expected), ())
-
-
-def settle() -> None:
-    """Wait until what was changed is old enough not to be listed again for that alone."""
-    time.sleep(0.1)
 
 
 async def test_a_pipe_made_or_removed_later_counts_at_the_next_start(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.file_clock import FileClock
 from kaged.cage import programs
 from kaged.cage.errors import PolicyConflict, ProgramMissing
 from kaged.cage.facts import HostFacts
@@ -254,8 +255,10 @@ def test_path_is_exact_and_grows_only_at_its_end(
     assert ProgramPlan(path_dirs=("/opt/py/bin",)).path == "/usr/bin:/usr/local/bin:/opt/py/bin"
 
 
-def test_a_plan_notices_that_a_program_changed(host: Host) -> None:
+def test_a_plan_notices_that_a_program_changed(host: Host, file_clock: FileClock) -> None:
     host.program("usr/bin/lua1")
+    assert not host.plan("lua1").still_true(), "it may change in the same moment"
+    file_clock.settle()
     found = host.plan("lua1")
     assert found.still_true()
     host.program("usr/bin/lua1", ELF + "upgraded")

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from fakes.file_clock import settle
+from kaged.base import file_stamp
 from kaged.cage.protected import configurations, copies, sweep
 from kaged.cage.protected import tree as module
 from kaged.cage.protected.files import open_folder
@@ -45,7 +47,7 @@ def write(path: Path, text: str = "x") -> Path:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take every folder for one whose time stamp is old enough to be believed."""
-    monkeypatch.setattr(module, "_UNSETTLED_NS", 0)
+    monkeypatch.setattr(file_stamp, "time_ns", lambda: 2**62)
 
 
 def state_of(
@@ -281,7 +283,7 @@ def test_a_file_that_changes_without_a_new_time_stamp_is_put_back(root: Path, ho
         mine.write_text("evil", encoding="utf-8")
         signature = state.tree.signature
         state.tree.signature = lambda parts, real=signature, old=before: (
-            module._signature(old) if tuple(parts) == (".envrc",) else real(parts)
+            file_stamp.full_stamp(old) if tuple(parts) == (".envrc",) else real(parts)
         )
         assert [one.path for one in state.sweep(how).taken_back] == [".envrc"]
         state.tree.signature = signature
@@ -296,7 +298,7 @@ def test_what_changes_again_within_one_tick_is_read_again(
     state = state_of(root)
     state._rebased_ns = 2**62  # it is not read for being touched
     signature = state.tree.signature
-    tick = (*module._signature(mine.stat())[:-1], time.time_ns() + 60 * 10**9)
+    tick = (*file_stamp.full_stamp(mine.stat())[:-1], time.time_ns() + 60 * 10**9)
     state.tree.signature = lambda parts: tick if tuple(parts) == (".envrc",) else signature(parts)
     for text in ("mine", "evil", "mine", "evil"):
         mine.write_text(text, encoding="utf-8")
@@ -459,7 +461,7 @@ def test_files_of_the_operator_that_are_too_many_to_remember_stay(
     for number in range(30):
         write(root / f".claude/work/f{number}", str(number))
     state = ProtectedState(ProtectedTree(str(root), ProtectedRules()), root.parent / "kept")
-    time.sleep(0.02)  # a tick of the file system's clock lies between the files and the cage
+    settle()  # a tick of the file system's clock lies between the files and the cage
     assert not state.rebase()
     write(root / ".envrc")
     for number in range(0, 30, 3):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
+from fakes.file_clock import FileClock
 from kaged.base import Ids, ManualClock
 from kaged.config.localconfig import ModelEntry, load_local_config
 from kaged.config.secret import Secret
@@ -49,13 +50,30 @@ async def said_by(model: Model) -> str:
     return events[-1].turn.message.text
 
 
-async def test_an_alias_leads_to_the_model_that_the_operator_named(operator: Operator) -> None:
+async def test_an_alias_leads_to_the_model_that_the_operator_named(
+    operator: Operator, file_clock: FileClock
+) -> None:
+    file_clock.settle()
     operator.script("one.yaml", "One.")
     operator.writes('[models.smart-fast]\nmodel = "scripted:one.yaml"\ncontext_window = 5000\n')
     model = operator.catalogue.get("smart-fast")
     assert (model.alias, model.context_tokens) == ("smart-fast", 5000)
     assert await said_by(model) == "One."
     assert operator.catalogue.get("smart-fast") is model
+
+
+async def test_a_script_that_is_replaced_in_the_same_moment_is_the_new_one(
+    operator: Operator, file_clock: FileClock
+) -> None:
+    operator.writes('[models.smart-fast]\nmodel = "scripted:one.yaml"\n')
+    for says in ("One.", "Two."):
+        operator.script("one.yaml", says)
+        assert await said_by(operator.catalogue.get("smart-fast")) == says
+    file_clock.settle()
+    assert await said_by(operator.catalogue.get("smart-fast")) == "Two."
+    # From now on it is not read again: no text of this length has that time any more.
+    operator.script("one.yaml", "Six.")
+    assert await said_by(operator.catalogue.get("smart-fast")) == "Two."
 
 
 async def test_a_changed_file_or_script_makes_a_new_model(operator: Operator) -> None:

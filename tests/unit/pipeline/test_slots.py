@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 from unittest.mock import ANY
@@ -208,6 +209,8 @@ def test_a_new_hop_goes_to_the_end_of_the_chain() -> None:
         )
         assert (two.depth, two.origin_subject_id, two.actor_subject_id) == (2, "alice", "bob")
         assert two.age_seconds > 0
+    ahead = old.model_copy(update={"timestamp": datetime(9000, 1, 1, tzinfo=UTC)})
+    assert DelegationExtension(chain=(ahead,), depth=1).with_new_hop(first).age_seconds == 0.0
 
 
 def test_the_copy_table_names_every_field_that_holds_a_container_or_a_model() -> None:

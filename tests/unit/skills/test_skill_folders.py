@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from fakes.file_clock import settle
 from kaged.config.skill_file import SkillFileInvalid
 from kaged.skills import folder as folder_module
 from kaged.skills import library as library_module
@@ -56,7 +56,7 @@ def test_an_unchanged_folder_is_not_read_again_and_a_changed_one_is(tmp_path: Pa
     folder = make(tmp_path, "mail")
     fresh = read_folder(folder, tmp_path)
     assert read_folder(folder, tmp_path, fresh) is not fresh, "it may change in the same moment"
-    time.sleep(0.1)  # beyond the kernel's clock of file times
+    settle()
     first = read_folder(folder, tmp_path)
     assert read_folder(folder, tmp_path, first) is first
     script = folder / "scripts" / "go.py"

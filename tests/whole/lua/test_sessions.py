@@ -478,7 +478,7 @@ def test_every_use_of_a_power_is_on_record(
     assert (refused["plugin"], refused["capability"]) == ("probe", "crypto")
     (ran,) = scripts.audit("lua.exec")
     assert (ran["plugin"], ran["cmd"], ran["args_count"], ran["exit_code"]) == ("probe", "sh", 2, 3)
-    assert ran["duration_ms"] > 0
+    assert ran["duration_ms"] >= 0
     assert "output-text" not in json.dumps(ran)
     (asked,) = scripts.audit("lua.session.asked")
     (applied,) = scripts.audit("lua.session.applied")

@@ -169,7 +169,7 @@ def test_a_call_over_http_is_a_pair_with_the_requests_id(plugin: Maker) -> None:
         "project_id": None,
     }
     returned = only(one, "plugin.method_returned")
-    assert returned.pop("duration_ms") > 0
+    assert returned.pop("duration_ms") >= 0
     assert returned == {
         "name": one.name,
         "method": "a.b",

@@ -121,7 +121,7 @@ def test_counters_move_with_the_traffic(daemon: Daemon, plugin: Maker) -> None:
     seen = one.state()["metrics"]
     assert (seen["calls"], seen["errors"]) == (4, {"-32005": 1})
     assert sum(seen["latency_ms"].values()) == 4
-    assert seen["latency_sum_ms"] > 0
+    assert seen["latency_sum_ms"] >= 0
     assert one.state()["uptime_s"] >= 0
     text = daemon.client.get("/metrics").text
     named = f'plugin="{one.name}"'

@@ -236,8 +236,8 @@ def test_a_stubborn_plugin_is_killed_with_everything_it_started(
     assert guest.rows("plugin.stopped") == []
     (called,) = daemon.audit("plugin.method_returned", text=f'"{guest.name}"')
     (killed,) = daemon.audit("plugin.killed", text=f'"{guest.name}"')
-    # One second of its own, then two more after the signal.
-    assert _seconds(killed) - _seconds(called) >= 3.0
+    # One second of its own, then two more after the signal; clocks of processors differ a little.
+    assert _seconds(killed) - _seconds(called) >= 2.9
 
 
 def _seconds(row: dict[str, str]) -> float:

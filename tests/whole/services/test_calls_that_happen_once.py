@@ -57,7 +57,7 @@ def words(folder: Path, name: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def bridge(module_path: Path) -> Bridge:
-    return ledger(module_path, timeout_seconds=3)
+    return ledger(module_path, timeout_seconds=6)
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,7 @@ class Handler(BaseHTTPRequestHandler):
         return
 
     def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))  # else the answer is reset
         denied = self.path == "/hidden"
         data = json.dumps({"message": "not for you"} if denied else {"hello": "you"}).encode()
         self.send_response(403 if denied else 200)

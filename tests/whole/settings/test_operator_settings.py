@@ -49,7 +49,8 @@ class Ear(BaseHTTPRequestHandler):
     keys: list[str] = []  # noqa: RUF012 - one server, one list
 
     def do_POST(self) -> None:
-        """Note the key and refuse."""
+        """Note the key and refuse; what is left unread would reset the answer."""
+        self.rfile.read(int(self.headers.get("content-length") or 0))
         self.keys.append(str(self.headers["Authorization"]))
         self.send_response(401)
         self.send_header("content-length", "0")

@@ -51,7 +51,8 @@ def test_an_opaque_token_is_its_persons_until_it_is_taken_back(
         assert _ask(daemon, ann) == (200, "ann")
         assert _ask(daemon, bob) == (200, "bob")
     # Each was asked about once, and again only when the time of its answer was over.
-    rounds = 1 + int((time.monotonic() - begun) / KEPT_S)
+    skew_s = 0.1  # between the daemon's processor and ours
+    rounds = 1 + int((time.monotonic() - begun + skew_s) / KEPT_S)
     assert provider.introspections - before <= 2 * rounds
     provider.revoke(ann)
     wait_for(lambda: _ask(daemon, ann)[0] == 401, "the end of the token")

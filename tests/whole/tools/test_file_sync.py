@@ -206,6 +206,26 @@ def test_what_a_command_does_to_a_file_is_told_before_the_next_question(py: Serv
     assert errors(py, "shelled.py") == 1
 
 
+@whole("AT-SYNC-09")
+def test_another_text_of_the_same_length_and_time_is_told_for_every_file(py: ServedProject) -> None:
+    """As when two texts are written within one tick of the file system's clock."""
+    names = ("tick/a.py", "tick/b.py")
+    for name in (*names, "asked.py"):
+        py.write(name, RIGHT)
+        assert errors(py, name) == 0
+    for number, text in enumerate(("x: str = 1\n", "x: int = 2\n", "x: str = 2\n"), 1):
+        assert len(text) == len(RIGHT)
+        for name in names:
+            before = (py.root / name).stat()
+            py.write(name, text)
+            os.utime(py.root / name, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert errors(py, "asked.py") == 0
+        for name in names:
+            sent = exactly(number, lambda name=name: py.told("didChange", name))
+            assert sent[-1]["contentChanges"][-1]["text"] == text
+    assert [errors(py, name) for name in names] == [1, 1]
+
+
 @whole("AT-SYNC-12", "AT-AMB-36")
 def test_an_odd_name_makes_the_way_there_and_back(py: ServedProject) -> None:
     name = "\xe4 b.py"

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from kaged.base.file_stamp import SETTLED_NS
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.protected.configurations import GitConfigs, has_worktree_files
 from kaged.cage.protected.copies import ConfigCopies
@@ -328,7 +329,7 @@ class ProtectedState:
         if saved.place.signature != place.signature:
             return False
         return not self._refused(place) or not (
-            reads_all or place.signature[-1] >= self._rebased_ns
+            reads_all or place.signature[-1] >= self._rebased_ns - SETTLED_NS
         )
 
     def _take_back(self, place: Place, saved: _Saved | None) -> TakenBack:
@@ -354,11 +355,12 @@ class ProtectedState:
         return None if moved is None else str(moved)
 
     def _save(self, place: Place) -> _Saved | None:
+        settled = place.settled()  # asked before it is read
         try:
             content = read_content(self.tree.root, place.parts)
         except OSError:
             return None
-        return _Saved(place.settled(), content, _digest(content, place))
+        return _Saved(settled, content, _digest(content, place))
 
     def _lies_in_closed(self, now: _Saved, closed: Mapping[Parts, int]) -> bool:
         """Return whether a folder that no guest can write to holds this very content.

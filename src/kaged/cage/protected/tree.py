@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Final, TypeAlias
 
+from kaged.base.file_stamp import full_stamp, is_settled
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
@@ -28,8 +28,6 @@ from kaged.kernel.protected_paths import (
 MAX_FOLDERS: Final = 100_000
 MAX_PLACES: Final = 50_000
 MAX_REVIEWED: Final = 2_000
-_UNSETTLED_NS: Final = 50_000_000
-"""What changed so shortly before it was looked at may change again at the same time stamp."""
 
 _NOTHING_INSIDE: Final = frozenset({"objects", "refs", "logs", "lfs"})
 """Parts of a repository that are large and hold nothing that git runs."""
@@ -58,7 +56,7 @@ class Place:
 
     def settled(self) -> Place:
         """Return it with a signature that equals none where that cannot be relied on yet."""
-        if self.signature and time.time_ns() - self.signature[-1] < _UNSETTLED_NS:
+        if self.signature and not is_settled(self.signature[-1]):
             return replace(self, signature=())
         return self
 
@@ -210,7 +208,7 @@ class ProtectedTree:
             entry = os.lstat(self.path(parts))
         except OSError:
             return None
-        return _signature(entry)
+        return full_stamp(entry)
 
     def _folder(self, parts: Parts, *, whole: bool) -> _Folder | None:
         signature = self.signature(parts)
@@ -219,6 +217,8 @@ class ProtectedTree:
         known = self._known.get(parts)
         if known is not None and known.signature == signature:
             return known
+        if not is_settled(signature[-1]):  # asked before it is listed
+            signature = ()  # equal to none: it is listed again next time
         folders: list[str] = []
         others: list[str] = []
         names: set[str] = set()
@@ -235,8 +235,6 @@ class ProtectedTree:
                         others.append(name)
         except OSError:
             return None
-        if time.time_ns() - signature[-1] < _UNSETTLED_NS:
-            signature = ()  # equal to none: it is listed again next time
         repository = {"objects", "refs"} <= names or {"HEAD", "commondir"} <= names
         return _Folder(signature, tuple(folders), tuple(others), repository)
 
@@ -323,15 +321,4 @@ def _matters(name: str) -> bool:
         or name in GIT_CONFIGS
         or name[:4].casefold() == GIT_DIR
         or (ends_protected(name))
-    )
-
-
-def _signature(entry: os.stat_result) -> Signature:
-    return (
-        entry.st_mode,
-        entry.st_dev,
-        entry.st_ino,
-        entry.st_size,
-        entry.st_mtime_ns,
-        entry.st_ctime_ns,
     )

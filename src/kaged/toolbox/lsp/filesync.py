@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from kaged.base import JsonValue, KagedError, Tasks
+from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.toolbox.lsp.pool import LspPool
 from kaged.toolbox.lsp.positions import to_uri
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES, LspServer, OpenFile
@@ -24,8 +25,8 @@ from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
 
-_Look: TypeAlias = tuple[str, tuple[int, int] | None, str | None]
-"""A file's path, what it is on disk, and its text if that is new."""
+_Look: TypeAlias = tuple[str, bool, Stamp | None, str | None]
+"""A file's path, whether it can be read, its stamp, and its text unless it is known."""
 
 _log = structlog.get_logger(__name__)
 
@@ -132,9 +133,8 @@ class FileSync:
         )
         self._tell(server, looked)
         self._track(path)
-        stamp = (content.identity.size, content.identity.mtime_ns)
         text = content.data.decode("utf-8-sig", errors="replace")
-        return self._show(server, path.resolved, text, stamp)
+        return self._show(server, path.resolved, text, content.stamp)
 
     # -- own -----------------------------------------------------------------------------------
 
@@ -148,8 +148,8 @@ class FileSync:
         ]
 
     def _tell(self, server: LspServer, looked: Iterable[_Look]) -> None:
-        for path, stamp, text in looked:
-            if stamp is None:
+        for path, there, stamp, text in looked:
+            if not there:
                 self._tracked.pop(path, None)
                 server.hide(path)
             elif text is not None:
@@ -160,11 +160,11 @@ class FileSync:
         heard = self._heard.get(path.resolved)
         known = server.files.get(path.resolved)
         stamp = None if known is None else known.stamp
-        _, now, text = await self._workspace.threads.run(lambda: self._look(path, stamp))
-        if now is not None and text is not None and self._heard.get(path.resolved) == heard:
+        _, _, now, text = await self._workspace.threads.run(lambda: self._look(path, stamp))
+        if text is not None and self._heard.get(path.resolved) == heard:
             self._show(server, path.resolved, text, now)
 
-    def _show(self, server: LspServer, path: str, text: str, stamp: tuple[int, int]) -> OpenFile:
+    def _show(self, server: LspServer, path: str, text: str, stamp: Stamp | None) -> OpenFile:
         language = self._pool.languages.of(path)
         language_id = server.language if language is None else language.language_id
         before = server.files.get(path)
@@ -174,18 +174,18 @@ class FileSync:
             server.saved(file)
         return file
 
-    def _look(self, path: ProjectPath, known: tuple[int, int] | None) -> _Look:
+    def _look(self, path: ProjectPath, known: Stamp | None) -> _Look:
         """Read a file if it is not as the server has it. Runs in a thread."""
         try:
             info = os.stat(path.resolved, follow_symlinks=False)  # noqa: PTH116 - already resolved
-            stamp = (info.st_size, info.st_mtime_ns)
-            if stamp == known:
-                return path.resolved, stamp, None
+            stamp = stamp_of(info)
+            if stamp is not None and stamp == known:
+                return path.resolved, True, stamp, None
             content = self._workspace.read_bytes(path, MAX_FILE_BYTES)
         except (KagedError, OSError) as error:
             _log.debug("lsp.sync_failed", path=path.relative, error=str(error))
-            return path.resolved, None, None
-        return path.resolved, stamp, decoded(content.data)
+            return path.resolved, False, None, None
+        return path.resolved, True, content.stamp, decoded(content.data)
 
     def _track(self, path: ProjectPath) -> None:
         self._tracked[path.resolved] = path

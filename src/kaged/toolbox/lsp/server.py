@@ -10,6 +10,7 @@ from typing import Final, Self
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base.file_stamp import Stamp
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import ExitReport, Spawner, Uncaged, UncagedRequest
 from kaged.peer import (
@@ -51,7 +52,7 @@ class OpenFile:
     path: str
     version: int
     source: SourceText
-    stamp: tuple[int, int] | None = None  # size and mtime of the content that was sent
+    stamp: Stamp | None = None  # of the content that was sent, where that can be relied on
     shown_after: int = 0  # the newest pushed list when this text was sent: older ones do not count
     saved_version: int = 0  # the version that the server was last told to be on disk
     rechecked: int = 0  # the server's number of changes when its list was last waited for
@@ -252,9 +253,7 @@ class LspServer:
 
     # -- files ---------------------------------------------------------------------------------
 
-    def show(
-        self, path: str, language_id: str, text: str, stamp: tuple[int, int] | None = None
-    ) -> OpenFile:
+    def show(self, path: str, language_id: str, text: str, stamp: Stamp | None = None) -> OpenFile:
         """Make sure that the server has this text of a file: open it, change it, or nothing."""
         known = self.files.get(path)
         if known is not None:

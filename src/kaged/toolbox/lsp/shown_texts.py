@@ -6,16 +6,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
+from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.workspace import ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing
 
 MAX_KEPT_CHARS: Final = 32 * 1024 * 1024
-
-Stamp: TypeAlias = tuple[int, int, int, int]
-"""Inode, size, and when content and inode were changed last."""
 
 
 class ShownTexts:
@@ -34,17 +32,18 @@ class ShownTexts:
     def _read(self, path: ProjectPath) -> SourceText | None:
         try:
             info = os.stat(path.resolved, follow_symlinks=False)  # noqa: PTH116 - already resolved
-            stamp = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+            stamp = stamp_of(info)
             with self._lock:
                 known = self._kept.get(path.resolved)
-                if known is not None and known[0] == stamp:
+                if known is not None and stamp is not None and known[0] == stamp:
                     self._kept.move_to_end(path.resolved)
                     return known[1]
             content = self._workspace.read_bytes(path)
         except (FileMissing, OSError):
             return None
         text = SourceText(content.data.decode("utf-8-sig", errors="replace"))
-        self._keep(path.resolved, stamp, text)
+        if content.stamp is not None:
+            self._keep(path.resolved, content.stamp, text)
         return text
 
     def _keep(self, path: str, stamp: Stamp, text: SourceText) -> None:
