@@ -142,6 +142,7 @@ def _origin(
         request_id=context.request_id,
         at_ms=clock.now_ms(),
         arrival=None if context.identity is None else context.identity.arrival,
+        actor=context.identity,
         subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
         labels=labels,
