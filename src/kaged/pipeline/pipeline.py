@@ -116,6 +116,8 @@ class Pipeline:
         in_daemon: bool = False,
         traces: TraceLog | None = None,
     ) -> None:
+        self._clock = clock
+        self._guarded = guarded
         self.facts = facts
         self.traces = traces
         self._in_daemon = in_daemon
@@ -273,6 +275,13 @@ class Pipeline:
         """Let plugins run again that `on_error: disable` has switched off."""
         for plugin in self._force.live:
             plugin.switch.off = False
+
+    def pure_twin(self) -> Pipeline:
+        """Return a pipeline of the pure plugins in force, which is not observed; close it."""
+        twin = Pipeline(self._clock, self._ids, guarded=self._guarded, facts=self.facts)
+        plans = {hook: plan.pure_part() for hook, plan in self.plans.items()}
+        twin._force = _Force((), plans, self._force.refused)  # the plugins stay this one's
+        return twin
 
     # -- running -------------------------------------------------------------------------------
 

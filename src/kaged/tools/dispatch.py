@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kaged.audit import AuditLog
     from kaged.base import Clock, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
+    from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.context import ToolCallContext
@@ -236,6 +237,19 @@ class ToolDispatcher:
             entry = self.callers.tools(context).synthetic.get(name)
             return None if entry is None else FoundTool(entry)
         return found
+
+    async def dry_outcome(
+        self, call: AdmittedCall, context: ToolCallContext, pipeline: Pipeline
+    ) -> HookOutcome:
+        """Return what the pure policies say about a call that is not made. Raises PluginError."""
+        # Not at the top: a daemon without a pipeline starts without its machinery.
+        from kaged.tools.hooked_tool_call import (  # noqa: PLC0415 - see the line above
+            ask_pure_policies,
+        )
+
+        labels = self._labels
+        known = _UNLABELLED if labels is None else await labels.of(context.session_id)
+        return await ask_pure_policies(pipeline, context, call.entry, call.args, self._clock, known)
 
     # -- own -----------------------------------------------------------------------------------
 
