@@ -80,6 +80,11 @@ class AdmittedCall:
     workspace: Workspace
     dry_run: bool = False
 
+    @property
+    def held_back(self) -> bool:
+        """Return whether it is only told what the call would do."""
+        return self.dry_run and is_held_back(self.entry.tool, self.args)
+
 
 class ToolDispatcher:
     """Takes tool calls from agents and gives results, or a `ToolError`."""
@@ -147,7 +152,10 @@ class ToolDispatcher:
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
-            headers = None if hooked is None else await hooked.headers(call.entry)
+            # Nothing goes out for a call that is not carried out: no token is asked for.
+            headers = None
+            if hooked is not None and not call.held_back:
+                headers = await hooked.headers(call.entry)
             await trail.admitted()
             result = await self._carry_out(call, headers, trail, context)
             if hooked is not None:
@@ -261,7 +269,7 @@ class ToolDispatcher:
         context: ToolCallContext,
     ) -> JsonValue:
         """Run the tool, or tell what it would do."""
-        if call.dry_run and is_held_back(call.entry.tool, call.args):
+        if call.held_back:
             trail.dry_run = True
             return report_of(call.entry.tool, call.args, call.paths)
         if _changes(call):
