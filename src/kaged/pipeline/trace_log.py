@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from kaged.base import Clock, JsonObject, KagedError, Tasks
+from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.store.pipeline_trace_rows import TraceRow
 
@@ -120,21 +119,32 @@ class TraceLog:
                     _log.warning("pipeline.trace_not_written", steps=len(rows), error=error.code)
 
     def _kept(self, step: TracedStep) -> JsonObject:
-        found: dict[str, Any] = asdict(step)
-        for name, value in found.items():
-            if isinstance(value, tuple):
-                found[name] = self._names(value)
-            elif isinstance(value, str):
-                found[name] = self._short(value)
-        return found
+        # Looked at is what plugins and callers can word: names of slots are the host's own.
+        allowed = step.outcome == "allowed"
+        return {
+            "hook": step.hook,
+            "plugin": step.plugin,
+            "mode": step.mode,
+            "saw": list(step.saw),
+            "read": self._names(step.read),
+            "changed": self._names(step.changed),
+            "refused": self._names(step.refused),
+            "outcome": step.outcome if allowed else self._short(step.outcome),
+            "duration_ns": step.duration_ns,
+            "code": self._short(step.code),
+            "reason": self._short(step.reason),
+            "description": self._short(step.description),
+        }
 
-    def _names(self, names: Iterable[str]) -> list[str]:
-        listed = [self._short(one) for one in names]
+    def _names(self, names: Iterable[str]) -> list[JsonValue]:
+        listed: list[JsonValue] = [self._short(one) for one in names]
         if len(listed) <= MAX_NAMES:
             return listed
         return [*listed[:MAX_NAMES], f"and {len(listed) - MAX_NAMES} more"]
 
     def _short(self, text: str) -> str:
+        if not text:
+            return text
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.records import shorten  # noqa: PLC0415 - see the line above
 
