@@ -37,6 +37,7 @@ from kaged.diagnostics.people_check import people_row
 from kaged.events import AskedOf, EventHub
 from kaged.inbox import Inbox
 from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
+from kaged.pipeline.trace_log import TraceLog
 from kaged.plugins.registration import PluginTools
 from kaged.projects.readiness import ProjectReadiness
 from kaged.projects.service import ProjectListeners, ProjectService
@@ -109,6 +110,8 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     readiness = ProjectReadiness(lambda: float(state.settings.daemon.value.daemon.opening_seconds))
     net_gate, spawner = _open_cages(core, closing)
     active_pipeline = ActivePipeline()
+    traces = TraceLog(store, audit.redactor, clock)
+    closing.push_async_callback(traces.close)
     pipeline = PolicyPipeline(
         settings_in_force,
         active_pipeline,
@@ -117,6 +120,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         clock=clock,
         ids=ids,
         guard=readiness.guard("policies"),
+        traces=traces,
     )
     closing.push_async_callback(pipeline.close)
     approvals = CallApprovals(
@@ -400,6 +404,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         accounts=accounts,
         skills=skills,
         inbox=inbox,
+        traces=traces,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
 

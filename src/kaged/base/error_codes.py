@@ -228,6 +228,7 @@ _PIPELINE: _Rows = {
     "pipeline_recursion": (500, "Plugins called the pipeline from within it, too deep."),
     "pipeline_standin_unavailable": (500, "The published framework is already loaded here."),
     "pipeline_trace_input_invalid": (422, "The payload or the slots given to `trace` do not fit."),
+    "pipeline_trace_not_found": (404, "No trace is kept of such a request of yours."),
     "pipeline_value_not_isolable": (500, "The value cannot be copied for isolation."),
     "plugin_answer_invalid": (502, "A plugin outside our process answered with an invalid result."),
     "plugin_call_not_sendable": (500, "A call or an answer holds something without JSON form."),

@@ -139,6 +139,7 @@ class Offers:
             request_id=context.request_id,
             at_ms=self._clock.now_ms(),
             arrival=None if context.identity is None else context.identity.arrival,
+            actor=context.identity,
             subject=subject_of(context.identity, context.operator_id),
             agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
             labels=await self._labels.of(context.session_id),

@@ -1,21 +1,19 @@
-"""Who else hears of what happens in the pipeline: observers, tracers and the audit log."""
+"""Who else hears of what happens in the pipeline: observers and the audit log."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kaged.audit import AuditEvent
 from kaged.pipeline.records import shorten
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
-    from kaged.pipeline.chain import Chain, TraceEnd
     from kaged.pipeline.discards import DiscardedChange
     from kaged.pipeline.plan import Step
     from kaged.pipeline.records import PluginViolation
-    from kaged.pipeline.slots import Extensions
 
 
 class PipelineObserver(Protocol):
@@ -35,14 +33,6 @@ class PipelineObserver(Protocol):
         self, step: Step, code: str, cause: str, reason: str, request_id: str
     ) -> None:
         """Called when a plugin failed or timed out; `cause` is the code of what went wrong."""
-        ...
-
-
-class StepTracer(Protocol):
-    """Who watches every single step; used by `kaged pipeline trace` and for spans."""
-
-    def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
-        """Called when a plugin is about to run, with its input; returns what to call at the end."""
         ...
 
 

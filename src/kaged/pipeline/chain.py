@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline import contexts
@@ -74,10 +74,18 @@ class Denial:
         return f"{self.step.hook} blocked by plugin {self.step.name}: {reason}"
 
 
+class StepTracer(Protocol):
+    """Who watches every single step; used for traces and for spans."""
+
+    def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
+        """Called when a plugin is about to run, with its input; returns what to call at the end."""
+        ...
+
+
 class Chain:
     """The state of one call: the payload and extensions so far, and what each plugin did.
 
-    Every hook runs in a copy of `scope`, the caller's context.
+    Every hook runs in a copy of `scope`, the caller's context. `tracer` watches this call alone.
     """
 
     __slots__ = (
@@ -95,6 +103,7 @@ class Chain:
         "plan",
         "retry_delay_ms",
         "scope",
+        "tracer",
     )
 
     def __init__(
@@ -105,8 +114,10 @@ class Chain:
         known_contexts: contexts.PluginContextTable | None,
         extensions: Extensions | None,
         scope: Context,
+        tracer: StepTracer | None = None,
     ) -> None:
         self.plan = plan
+        self.tracer = tracer
         self.scope = scope
         self.payload = payload
         self._copied: Any = None

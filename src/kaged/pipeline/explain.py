@@ -11,7 +11,7 @@ from kaged.config.problems import Problem, Severity
 from kaged.pipeline.kinds import PluginKind
 from kaged.pipeline.pipeline import Pipeline
 from kaged.pipeline.plan import Step
-from kaged.pipeline.tiers import SLOT_POLICIES, Rights
+from kaged.pipeline.tiers import SLOT_POLICIES, visible_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,6 @@ async def check_file(
         return CheckReport(report.file, report.problems, explain_pipeline(pipeline))
     finally:
         await pipeline.close()
-
-
-def visible_slots(rights: Rights) -> tuple[str, ...]:
-    """Return the slots and sub-fields that a holder of these rights sees."""
-    return tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
 
 
 def _explain(order: int, step: Step) -> StepExplained:

@@ -291,9 +291,15 @@ class HookedCall:
         if not self._pipeline.has_hooks_for(hook):
             return HookOutcome(_ALLOWED, payload)
         extensions = self._filled(mcp, completion)
+        traces = self._pipeline.traces
         try:
             result, contexts = await self._pipeline.invoke_hook(
-                hook, payload, self._shared, self._contexts, extensions=extensions
+                hook,
+                payload,
+                self._shared,
+                self._contexts,
+                extensions=extensions,
+                tracer=None if traces is None else traces.of_call(self._origin),
             )
         except PluginViolationError as error:
             # A plugin that raises its refusal refuses as much as one that returns it.

@@ -13,6 +13,7 @@ from kaged.base.foreign import describe_error, run_apart
 from kaged.pipeline.binding import HookCall, HookNotBound, bind_hook
 from kaged.pipeline.cpex_compat import install_cpex_compat
 from kaged.pipeline.errors import not_loaded
+from kaged.pipeline.isolation import exact_text
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.settings import PluginConfig
 
@@ -79,6 +80,26 @@ class TrustedClass:
             message = f"plugin {config.name!r} refused to start: {describe_error(error)}"
             raise not_loaded(message, "config") from error
         return _InProcess(plugin, config.name)
+
+
+def what_decides(started: StartedPlugin) -> str:
+    """Return what a plugin's answer depends on beside what it is given; empty if on nothing.
+
+    A class declares for itself: a subclass of a pure one may do anything.
+    """
+    if not isinstance(started, _InProcess):
+        return "a process of its own"
+    plugin_class = type(started.plugin)
+    declared = vars(plugin_class)
+    if declared.get("pure") is True:
+        return ""
+    said = exact_text(declared.get("depends_on"))
+    return said or "what it keeps to itself"
+
+
+def declares_no_edits(started: StartedPlugin) -> bool:
+    """Return whether a plugin's class declares for itself that it changes nothing."""
+    return isinstance(started, _InProcess) and vars(type(started.plugin)).get("edits") is False
 
 
 async def _begin(plugin_class: Callable[[PluginConfig], Plugin], config: PluginConfig) -> Plugin:

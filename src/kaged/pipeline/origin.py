@@ -47,7 +47,7 @@ class CallOrigin:
     """Everything the host knows for certain about a call before it is made.
 
     `model` is the alias of the model that the agent works with. `objects` says what using a tool
-    takes, `data` what is done with what it returns.
+    takes, `data` what is done with what it returns. `actor` is who may see what came of it.
     """
 
     request_id: str
@@ -65,6 +65,7 @@ class CallOrigin:
     scope: str | None = None
     properties: Mapping[str, str] = field(default_factory=_empty)
     model: str | None = None
+    actor: Actor | None = None
 
     @property
     def headers(self) -> Mapping[str, str] | None:

@@ -32,11 +32,13 @@ from kaged.pipeline.runner import Runner
 from kaged.pipeline.unfired import unfired_problems
 
 if TYPE_CHECKING:
-    from kaged.pipeline.auditing import PipelineObserver, StepTracer
+    from kaged.pipeline.auditing import PipelineObserver
+    from kaged.pipeline.chain import StepTracer
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.results import PluginResult
     from kaged.pipeline.settings import PluginConfig
     from kaged.pipeline.slots import Extensions
+    from kaged.pipeline.trace_log import TraceLog
 
 DEFAULT_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0
@@ -94,7 +96,7 @@ class Pipeline:
     tenant; it shares no state with others. With `refuse_until_loaded`, calls on every hook are
     refused until the first load, so that nothing slips by while plugins start. `facts` are the
     host's own, for the slots of every call. `in_daemon` refuses plugins on hooks that the daemon
-    does not fire.
+    does not fire. `traces` keeps what the plugins did in each call.
     """
 
     def __init__(
@@ -112,8 +114,12 @@ class Pipeline:
         refuse_until_loaded: bool = False,
         facts: Callable[[], HostFacts] = lambda: NO_FACTS,
         in_daemon: bool = False,
+        traces: TraceLog | None = None,
     ) -> None:
+        self._clock = clock
+        self._guarded = guarded
         self.facts = facts
+        self.traces = traces
         self._in_daemon = in_daemon
         self._ids = ids
         self._kinds = dict(kinds or {})
@@ -270,6 +276,13 @@ class Pipeline:
         for plugin in self._force.live:
             plugin.switch.off = False
 
+    def pure_twin(self) -> Pipeline:
+        """Return a pipeline of the pure plugins in force, which is not observed; close it."""
+        twin = Pipeline(self._clock, self._ids, guarded=self._guarded, facts=self.facts)
+        plans = {hook: plan.pure_part() for hook, plan in self.plans.items()}
+        twin._force = _Force((), plans, self._force.refused)  # the plugins stay this one's
+        return twin
+
     # -- running -------------------------------------------------------------------------------
 
     def invoke_hook(
@@ -280,6 +293,7 @@ class Pipeline:
         local_contexts: PluginContextTable | None = None,
         violations_as_exceptions: bool = False,
         extensions: Extensions | None = None,
+        tracer: StepTracer | None = None,
     ) -> Coroutine[Any, Any, tuple[PluginResult[Any], PluginContextTable | None]]:
         """Take a payload through the plugins of a hook; await it for what `Runner.run` gives.
 
@@ -301,6 +315,7 @@ class Pipeline:
             local_contexts,
             violations_as_exceptions,
             extensions,
+            tracer,
         )
 
     def not_ready(self, hook: str) -> PipelineNotReady:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from kaged.base.lazy_dataclass import dataclass
@@ -10,7 +11,7 @@ from kaged.pipeline.binding import HookCall
 from kaged.pipeline.conditions import Matcher, compile_conditions
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.edits import HookPayloadPolicy
-from kaged.pipeline.kinds import StartedPlugin
+from kaged.pipeline.kinds import StartedPlugin, declares_no_edits, what_decides
 from kaged.pipeline.modes import MODE_RULES, OnError, PluginMode
 from kaged.pipeline.payloads.registry import HookKind
 from kaged.pipeline.records import MAX_CONFIG_KEYS
@@ -62,6 +63,10 @@ class Step:
     """The hook's payload has a header map which this plugin may not see."""
     guards_headers: bool
     """The hook's payload has a header map which this plugin may not change."""
+    pure: bool
+    """The plugin declares that it decides by what it is given alone, and has no effects."""
+    depends_on: str
+    """What else decides, in words; empty for a pure plugin."""
 
     def applies(self, payload: Any, shared: GlobalContext) -> bool:
         """Return whether the plugin is switched on and one of its conditions matches."""
@@ -82,6 +87,20 @@ class Plan:
     concurrent: tuple[Step, ...]
     background: tuple[Step, ...]
     empty: bool
+
+    def pure_part(self) -> Plan:
+        """Return the steps of pure plugins alone; a failure among them switches nothing off."""
+        serial, concurrent = (
+            tuple(replace(step, switch=Switch(step.switch.off)) for step in steps if step.pure)
+            for steps in (self.serial, self.concurrent)
+        )
+        return replace(
+            self,
+            serial=serial,
+            concurrent=concurrent,
+            background=(),
+            empty=not (serial or concurrent),
+        )
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -140,6 +159,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
     config = plugin.config
     rules = MODE_RULES[config.mode]
     has_headers = hook in _PAYLOADS_WITH_HEADERS
+    depends_on = what_decides(plugin.started)
     return Step(
         plugin_id=plugin.plugin_id,
         name=config.name,
@@ -147,7 +167,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         hook=hook,
         mode=config.mode,
         may_deny=rules.may_deny,
-        may_edit=rules.may_edit,
+        may_edit=rules.may_edit and not declares_no_edits(plugin.started),
         shares_state=rules.shares_state,
         on_error=config.on_error,
         timeout_s=plugin.timeout_s,
@@ -158,4 +178,6 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         switch=plugin.switch,
         hides_headers=has_headers and not plugin.rights.headers,
         guards_headers=has_headers and not plugin.rights.write_headers,
+        pure=not depends_on,
+        depends_on=depends_on,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.payloads.base import PluginPayload
@@ -21,7 +21,16 @@ class Plugin:
 
     `config` is a copy: changing it, or adding capabilities to the object, changes nothing about
     what the plugin may see and do.
+
+    With `pure` a class declares that its hooks decide by what they are given alone, and have no
+    effects: `kaged tool explain` asks them. It counts for the class itself, not for subclasses.
+    `depends_on` says of others in words what else decides. With `edits` False a class declares
+    that it changes nothing, and the host takes no changes from it.
     """
+
+    pure: ClassVar[bool] = False
+    depends_on: ClassVar[str] = ""
+    edits: ClassVar[bool] = True
 
     def __init__(
         self,

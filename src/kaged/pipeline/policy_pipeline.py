@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.pipeline import Pipeline, PipelineStatus
     from kaged.pipeline.settings import PluginConfig
+    from kaged.pipeline.trace_log import TraceLog
 
 WHAT = "The policy plugins around every call."
 CHECK = "Run `kaged pipeline check` and mend the lines named."
@@ -61,7 +62,9 @@ class PolicyPipeline:
         clock: Clock,
         ids: Ids,
         guard: Guard | None = None,
+        traces: TraceLog | None = None,
     ) -> None:
+        self._traces = traces
         self._guard = guard or Guard("policies")
         self._settings = settings
         self._active_pipeline = active_pipeline
@@ -167,6 +170,7 @@ class PolicyPipeline:
             refuse_until_loaded=True,
             facts=self._facts,
             in_daemon=True,
+            traces=self._traces,
         )
 
     def _facts(self) -> HostFacts:

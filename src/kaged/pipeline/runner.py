@@ -21,8 +21,8 @@ from kaged.pipeline.view import filter_extensions
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Tasks
-    from kaged.pipeline.auditing import PipelineObserver, StepTracer
-    from kaged.pipeline.chain import Accepted
+    from kaged.pipeline.auditing import PipelineObserver
+    from kaged.pipeline.chain import Accepted, StepTracer
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
@@ -69,8 +69,9 @@ class Runner:
         local_contexts: PluginContextTable | None = None,
         violations_as_exceptions: bool = False,
         extensions: Extensions | None = None,
+        tracer: StepTracer | None = None,
     ) -> tuple[PluginResult[Any], PluginContextTable | None]:
-        """Run all plugins of a plan on a payload.
+        """Run all plugins of a plan on a payload; `tracer` watches the steps of this call.
 
         Return the result of the chain and the contexts of its plugins, to be passed into the post
         hook of the same request. `modified_extensions` is None when no change was accepted.
@@ -93,7 +94,7 @@ class Runner:
                 code="pipeline_recursion",
             )
         scope.run(_depth.set, level)
-        chain = Chain(plan, payload, global_context, local_contexts, extensions, scope)
+        chain = Chain(plan, payload, global_context, local_contexts, extensions, scope, tracer)
         denial: Denial | None = None
         task = asyncio.current_task()
         assert task is not None
@@ -122,8 +123,8 @@ class Runner:
         view = filter_extensions(chain.extensions, step.rights.capabilities)
         given = self._payload_for(step, chain)
         context = chain.context_for(step, step.rights.subject or not self._guarded)
-        tracer = self._tracer
-        trace_end = None if tracer is None else tracer.step_began(step, chain, given, view)
+        tracer = chain.tracer or self._tracer
+        trace_end = _untraced if tracer is None else tracer.step_began(step, chain, given, view)
         started = self._now()
         try:
             hook = step.call(given, context, view)
@@ -137,20 +138,20 @@ class Runner:
                 raise KagedError(
                     "the answer cancelled the call while it was read", code="plugin_cancelled"
                 ) from error
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            trace_end(None, error)
             raise  # the caller's own: `finish_hook` keeps a hook's to itself
         except BaseException as error:  # noqa: BLE001 - see below
             # Boundary: the plugin call. An answer that cannot be read is a failed plugin, too. The
             # daemon's own signals never arrive as exceptions: the event loop handles them.
-            if trace_end is not None:
-                trace_end(None, error)
             ends_call = record_failure(step, chain, error, self._now() - started, self._observer)
+            # Of a denial the host's own copy: the plugin's may run code when it is read.
+            trace_end(None, ends_call if isinstance(ends_call, PluginViolationError) else error)
             if ends_call is None:
                 return None
             raise ends_call from (None if ends_call is error else error)
         chain.completed.append((step, started, self._now(), accepted))
-        if trace_end is not None:
-            trace_end(accepted, None)
+        trace_end(accepted, None)
         if step.shares_state:
             chain.share_state(context)
         if accepted is None:
@@ -226,6 +227,7 @@ class Runner:
                 None,
                 None if chain.extensions is None else isolate(chain.extensions),
                 chain.scope,
+                chain.tracer,
             )
             chain.completed.append(make_record(step, ControlExecutionStatus.COMPLETED, 0))
             work = self._run_in_background(step, private, at_once)
@@ -247,6 +249,10 @@ class Runner:
         if record.status is ControlExecutionStatus.COMPLETED:
             return None
         return PluginErrorModel(record.reason or "", step.name, record.error_code)
+
+
+def _untraced(_accepted: Accepted | None, _error: BaseException | None) -> None:
+    """Ends a step that nobody watches."""
 
 
 class _EndSiblings(Exception):

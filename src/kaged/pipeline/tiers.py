@@ -195,3 +195,8 @@ def resolve_rights(capabilities: frozenset[str]) -> Rights:
     if capabilities <= _known:  # at most 4096 sets exist, so the table cannot grow without bound
         RESOLVED[capabilities] = rights
     return rights
+
+
+def visible_slots(rights: Rights) -> tuple[str, ...]:
+    """Return the slots and sub-fields that a holder of these rights sees."""
+    return tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))

@@ -8,45 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from kaged.base import Clock, Ids
-from kaged.base.foreign import type_name
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.problems import Problem
-from kaged.pipeline.chain import Accepted, Chain, TraceEnd
+from kaged.pipeline.chain import Chain, TraceEnd
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginError, PluginViolationError
-from kaged.pipeline.explain import visible_slots
-from kaged.pipeline.isolation import model_dict
 from kaged.pipeline.kinds import PluginKind
-from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import Pipeline
 from kaged.pipeline.plan import Step
 from kaged.pipeline.remote import NotSendable, to_json
-from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.traced_step import TracedStep, watch_step
 
 MAX_STEPS = 10_000
 """Steps kept; the oldest are forgotten first."""
-
-
-@dataclass(frozen=True, slots=True)
-class TracedStep:
-    """One plugin's run. Names of slots and fields, never their values."""
-
-    hook: str
-    plugin: str
-    mode: str
-    saw: tuple[str, ...]
-    """What the plugin could see of the slots that were filled."""
-    read: tuple[str, ...]
-    """Which slots it looked at."""
-    changed: tuple[str, ...]
-    """Which slots and payload fields came out changed."""
-    refused: tuple[str, ...]
-    """Changes that did not come through, each with the reason."""
-    outcome: str
-    """`allowed`, `denied`, `denied (suppressed)` or the class of the error."""
-    duration_ns: int
 
 
 @dataclass(slots=True)
@@ -58,32 +34,13 @@ class Tracer:
 
     def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
         """Note what a plugin is given, and what it did with it when it ends."""
-        before = chain.extensions
-        payload = chain.payload
-        started = self.clock.monotonic_s()
-
-        def end(accepted: Accepted | None, error: BaseException | None) -> None:
-            ended = self.clock.monotonic_s()
-            if len(self.steps) >= MAX_STEPS:
-                del self.steps[0]
-            self.steps.append(
-                TracedStep(
-                    hook=step.hook,
-                    plugin=step.name,
-                    mode=step.mode.value,
-                    saw=_filled(step, before),
-                    read=() if view is None else tuple(sorted(model_dict(view))),
-                    changed=_changed(before, payload, accepted),
-                    refused=()
-                    if accepted is None
-                    else tuple(f"{change.slot}: {change.reason}" for change in accepted.discarded),
-                    outcome=_outcome(step, accepted, error),
-                    duration_ns=int((ended - started) * 1_000_000_000),
-                )
-            )
-
         del given
-        return end
+        return watch_step(self.clock, step, chain, view, self._keep)
+
+    def _keep(self, step: TracedStep) -> None:
+        if len(self.steps) >= MAX_STEPS:
+            del self.steps[0]
+        self.steps.append(step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,40 +116,3 @@ def _shown(value: Any) -> Any:
         return to_json(value)
     except NotSendable as error:
         return f"({error.message})"
-
-
-def _filled(step: Step, extensions: Extensions | None) -> tuple[str, ...]:
-    if extensions is None:
-        return ()
-    return tuple(
-        slot
-        for slot in visible_slots(step.rights)
-        if getattr(extensions, slot.split(".", 1)[0]) is not None
-    )
-
-
-def _changed(before: Extensions | None, payload: Any, accepted: Accepted | None) -> tuple[str, ...]:
-    if accepted is None:
-        return ()
-    names: list[str] = []
-    if accepted.extensions is not None and before is not None:
-        after = model_dict(accepted.extensions)
-        names += [name for name, value in model_dict(before).items() if after[name] is not value]
-    if isinstance(accepted.payload, PluginPayload) and type(accepted.payload) is type(payload):
-        old = model_dict(payload)
-        names += [
-            f"payload.{name}"
-            for name, value in model_dict(accepted.payload).items()
-            if plain(value) != plain(old[name])
-        ]
-    elif accepted.payload is not None:
-        names.append("payload")
-    return tuple(names)
-
-
-def _outcome(step: Step, accepted: Accepted | None, error: BaseException | None) -> str:
-    if error is not None:
-        return type_name(error)
-    if accepted is None or not accepted.denied:
-        return "allowed"
-    return "denied" if step.may_deny else "denied (suppressed)"

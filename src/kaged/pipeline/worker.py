@@ -7,6 +7,7 @@ to standard error, so that it cannot break the conversation.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 import sys
@@ -22,6 +23,7 @@ from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.remote import decode_call, encode_error, encode_result, foreign_result
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
+from kaged.pipeline.slots import Extensions
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 _INTERNAL = -32603
@@ -115,6 +117,7 @@ class Worker:
         hook = str(params["hook_type"])
         call = self._hooks[hook]
         payload, context, extensions = decode_call(params, self._registry.kind(hook))
+        shown = _as_shown(extensions)
         try:
             result = await call(payload, context, extensions)
             if cancellations():
@@ -127,11 +130,22 @@ class Worker:
             return encode_error(error, context)
         if result is not None and not isinstance(result, PluginResult):
             return encode_error(foreign_result(hook, result), context)
-        return encode_result(result, context, extensions)
+        return encode_result(result, context, shown)
 
     def _send(self, identity: Any, **body: Any) -> None:
         message = {"jsonrpc": "2.0", "id": identity, **body}
         self._write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+def _as_shown(extensions: Extensions | None) -> Extensions | None:
+    """Return what a hook is given, to compare its answer with.
+
+    A slot counts as changed when another object comes back. Only `custom` may be edited in place,
+    so that it is kept as it was.
+    """
+    if extensions is None or extensions.custom is None:
+        return extensions
+    return extensions.model_copy(update={"custom": copy.deepcopy(extensions.custom)})
 
 
 async def serve(read_fd: int, write_fd: int) -> None:

@@ -81,6 +81,7 @@ def _origin(
         request_id=context.request_id,
         at_ms=parts.clock.now_ms(),
         arrival=None if who is None else who.arrival,
+        actor=who,
         subject=None if operator is None else subject_of(who, operator),
         agent=agent,
         source="agent" if context.from_agent else "daemon",

@@ -87,6 +87,7 @@ class AccountPolicies:
             request_id=request_id,
             at_ms=self._clock.now_ms(),
             arrival=who.arrival,
+            actor=caller.actor or who,
             subject=subject_of(who, caller.user_id),
             agent=_place(caller),
             labels=frozenset() if session_id is None else await self._labels.of(session_id),

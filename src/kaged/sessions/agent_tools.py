@@ -334,14 +334,15 @@ class AgentToolService:
             raise
         return {"request_id": context.request_id, "result": result}
 
-    def explain(
+    async def explain(
         self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
-        return explain_call(
+        found = await explain_call(
             self.dispatcher, name, params, context, pipeline=self._pipeline()
-        ).as_json()
+        )
+        return found.as_json()
 
     def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
         """Return how often tools were called, how that ended and how long it took."""

@@ -112,6 +112,7 @@ class Policies:
             request_id=self._ids.tagged("req"),
             at_ms=self._clock.now_ms(),
             arrival=None if run.identity is None else run.identity.arrival,
+            actor=run.identity,
             subject=subject_of(run.identity, run.operator_id),
             agent=AgentPlace(run.session_id, tuple(path.split(_BELOW))),
             labels=labels,

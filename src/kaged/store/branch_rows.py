@@ -19,6 +19,7 @@ from kaged.store.schema import (
     entries,
     entry_marks,
     inbox_requests,
+    pipeline_traces,
     session_skills,
     sessions,
     tool_calls,
@@ -206,7 +207,7 @@ class BranchRows(RowRepository):
                 )
             conn.execute(update(sessions).where(_S.id == session_id).values(deleted_at_ms=now_ms))
             conn.execute(delete(current_sessions).where(_P.session_id == session_id))
-            for table in (agent_runs, tool_calls):
+            for table in (agent_runs, tool_calls, pipeline_traces):
                 conn.execute(delete(table).where(table.c.session_id == session_id))
             conn.execute(delete(inbox_requests).where(*questions_of(session_id)))
             self._shrink(conn, session_id, words)

@@ -316,6 +316,20 @@ tool_calls = _table(
     _index("tool_calls_running", "seq", where="status = 'running'"),
 )
 
+pipeline_traces = _table(
+    "pipeline_traces",  # the newest only: older rows make room
+    Column("seq", BIG, primary_key=True),
+    Column("request_id", String(120), nullable=False),
+    Column("person_id", Text),  # who acted; null: the operator, or nobody
+    Column("chat_id", Text),
+    Column("project_id", String(64)),
+    Column("session_id", String(120)),
+    Column("at_ms", BIG, nullable=False),
+    Column("step", Text, nullable=False),  # a JSON object: names and words, no values
+    _index("pipeline_traces_request", "request_id", "seq"),
+    _index("pipeline_traces_session", "session_id"),
+)
+
 service_accounts = _table(
     "service_accounts",
     Column("user_id", Text, primary_key=True),

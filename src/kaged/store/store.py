@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kaged.store.inbox_rows import InboxRows
     from kaged.store.interaction_rows import InteractionRows
     from kaged.store.issue_rows import IssueRows
+    from kaged.store.pipeline_trace_rows import PipelineTraceRows
     from kaged.store.plugin_tables import PluginTables
     from kaged.store.run_rows import RunRows
     from kaged.store.session_rows import SessionRows
@@ -85,6 +86,9 @@ class Store(Database):
     branches: _Repository[BranchRows] = _Repository("branch_rows:BranchRows")
     agent_runs: _Repository[AgentRunRows] = _Repository("agent_run_rows:AgentRunRows")
     tool_calls: _Repository[ToolCallRows] = _Repository("tool_call_rows:ToolCallRows")
+    pipeline_traces: _Repository[PipelineTraceRows] = _Repository(
+        "pipeline_trace_rows:PipelineTraceRows"
+    )
     issues: _Repository[IssueRows] = _Repository("issue_rows:IssueRows")
     todos: _Repository[TodoRows] = _Repository("todo_rows:TodoRows")
     sign_ins: _Repository[SignInRows] = _Repository("sign_in_rows:SignInRows")

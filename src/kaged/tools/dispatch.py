@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kaged.audit import AuditLog
     from kaged.base import Clock, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
+    from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.context import ToolCallContext
@@ -78,6 +79,11 @@ class AdmittedCall:
     policy: CompiledPolicy | None
     workspace: Workspace
     dry_run: bool = False
+
+    @property
+    def held_back(self) -> bool:
+        """Return whether it is only told what the call would do."""
+        return self.dry_run and is_held_back(self.entry.tool, self.args)
 
 
 class ToolDispatcher:
@@ -146,7 +152,10 @@ class ToolDispatcher:
                 if changed is not None:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             await self._label(call, hooked, context)
-            headers = None if hooked is None else await hooked.headers(call.entry)
+            # Nothing goes out for a call that is not carried out: no token is asked for.
+            headers = None
+            if hooked is not None and not call.held_back:
+                headers = await hooked.headers(call.entry)
             await trail.admitted()
             result = await self._carry_out(call, headers, trail, context)
             if hooked is not None:
@@ -237,6 +246,19 @@ class ToolDispatcher:
             return None if entry is None else FoundTool(entry)
         return found
 
+    async def dry_outcome(
+        self, call: AdmittedCall, context: ToolCallContext, pipeline: Pipeline
+    ) -> HookOutcome:
+        """Return what the pure policies say about a call that is not made. Raises PluginError."""
+        # Not at the top: a daemon without a pipeline starts without its machinery.
+        from kaged.tools.hooked_tool_call import (  # noqa: PLC0415 - see the line above
+            ask_pure_policies,
+        )
+
+        labels = self._labels
+        known = _UNLABELLED if labels is None else await labels.of(context.session_id)
+        return await ask_pure_policies(pipeline, context, call.entry, call.args, self._clock, known)
+
     # -- own -----------------------------------------------------------------------------------
 
     async def _carry_out(
@@ -247,7 +269,7 @@ class ToolDispatcher:
         context: ToolCallContext,
     ) -> JsonValue:
         """Run the tool, or tell what it would do."""
-        if call.dry_run and is_held_back(call.entry.tool, call.args):
+        if call.held_back:
             trail.dry_run = True
             return report_of(call.entry.tool, call.args, call.paths)
         if _changes(call):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from kaged.base.lazy_dataclass import dataclass
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from kaged.base import JsonObject, JsonValue
+    from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.pipeline.plan import Plan
     from kaged.tools.context import ToolCallContext
     from kaged.tools.dispatch import AdmittedCall, ToolDispatcher
     from kaged.tools.registry import FoundTool, RegisteredTool
@@ -64,7 +66,7 @@ class CallExplanation:
         return {**asdict(self), "gates": [asdict(gate) for gate in self.gates]}
 
 
-def explain_call(
+async def explain_call(
     dispatcher: ToolDispatcher,
     name: str,
     params: JsonValue,
@@ -72,16 +74,28 @@ def explain_call(
     *,
     pipeline: Pipeline | None = None,
 ) -> CallExplanation:
-    """Take a call through every gate without running, counting or recording anything."""
+    """Take a call through every gate without running, counting or recording anything.
+
+    Policies that declare themselves pure are asked; of the others it is said what they depend on.
+    """
     walk = _GateWalk(dispatcher, name, params, context)
     try:
         call = walk.through()
     except ToolError as error:
         shown = agent_error(error, context, name)
         return walk.result(allowed=False, error=shown.as_json())
-    gates = _pipeline_gates(pipeline)
+    gates, changed = await _pipeline_gates(pipeline, dispatcher, call, context)
     walk.gates += gates
     allowed = all(gate.passed is not False for gate in gates)
+    if changed is not None and allowed:
+        # What a policy makes of a call is decided again, as in a call.
+        again = _GateWalk(dispatcher, *changed, context)
+        try:
+            call = again.through()
+        except ToolError as error:
+            walk.gates.append(replace(again.gates[-1], step=f"changed: {again.gates[-1].step}"))
+            shown = agent_error(error, context, changed[0])
+            return walk.result(allowed=False, error=shown.as_json())
     changes = call.entry.tool.changes
     return walk.result(
         allowed=allowed, changes=changes if isinstance(changes, bool) else changes(call.args)
@@ -169,19 +183,79 @@ def _why(tools: AgentTools, entry: RegisteredTool) -> str:
     return f"{enabled.why}{off}"
 
 
-def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
-    """Return the policies that would run; their decisions are not known in advance."""
+async def _pipeline_gates(
+    pipeline: Pipeline | None,
+    dispatcher: ToolDispatcher,
+    call: AdmittedCall,
+    context: ToolCallContext,
+) -> tuple[list[Gate], tuple[str, JsonValue] | None]:
+    """Return what policies say or depend on; and name and arguments if one changes them."""
     if pipeline is None:
-        return []
+        return [], None
     status = pipeline.status
     gates: list[Gate] = []
+    changed: tuple[str, JsonValue] | None = None
     for hook in _HOOKS:
         if status.refuses_all or hook in status.refused_hooks:
             error = pipeline.not_ready(hook)
             gates.append(Gate(hook, False, "pipeline", error.message, error.fix or ""))
             continue
         plan = pipeline.plans.get(hook)
-        if plan is not None:
+        if plan is None:
+            continue
+        if hook == _HOOKS[0]:
+            found, changed = await _asked_gates(pipeline, plan, dispatcher, call, context)
+            gates += found
+        else:
             names = ", ".join(step.name for step in plan.steps)
-            gates.append(Gate(hook, None, "pipeline", f"asked at each call: {names}"))
-    return gates
+            gates.append(Gate(hook, None, "pipeline", f"depends on the result: {names}"))
+    return gates, changed
+
+
+async def _asked_gates(
+    pipeline: Pipeline,
+    plan: Plan,
+    dispatcher: ToolDispatcher,
+    call: AdmittedCall,
+    context: ToolCallContext,
+) -> tuple[list[Gate], tuple[str, JsonValue] | None]:
+    from kaged.pipeline.errors import PluginError  # noqa: PLC0415 - loaded only with a pipeline
+    from kaged.pipeline.remote import to_json  # noqa: PLC0415 - as above
+
+    gates: list[Gate] = []
+    outcome: HookOutcome | None = None
+    failed = ""
+    if any(step.pure for step in plan.steps):
+        try:
+            outcome = await dispatcher.dry_outcome(call, context, pipeline)
+        except PluginError as error:
+            failed = error.error.plugin_name
+    denier = failed or (None if outcome is None else outcome.denied_by)
+    before: list[str] = []  # who may change the call before a pure policy sees it
+    for step in plan.steps:
+        if step.switch.off:
+            continue
+        rule = f"policy {step.name}"
+        if not step.pure:
+            gates.append(Gate(plan.hook, None, rule, f"depends on {step.depends_on}"))
+            before += [step.name] if step.may_edit else []
+        elif step.name != denier:
+            edits = outcome is not None and step.name in outcome.changed_by
+            gates.append(Gate(plan.hook, True, rule, "changes the call" if edits else ""))
+        else:
+            gates.append(_denied_gate(plan.hook, rule, outcome, before))
+            break  # those behind it are not asked
+    if outcome is None or denier or not outcome.changed or before:
+        return gates, None
+    return gates, (str(outcome.payload.name), to_json(outcome.payload.args or {}))
+
+
+def _denied_gate(hook: str, rule: str, outcome: HookOutcome | None, before: list[str]) -> Gate:
+    refusal = None if outcome is None else outcome.refusal
+    words = "the policy failed" if refusal is None else refusal.words
+    remedy = "" if refusal is None else refusal.fix
+    if outcome is not None and outcome.wants_approval:
+        return Gate(hook, None, rule, f"depends on a person's yes: {words}", remedy)
+    if before:
+        return Gate(hook, None, rule, f"depends on {', '.join(before)}: {words}", remedy)
+    return Gate(hook, False, rule, words, remedy)

@@ -133,6 +133,30 @@ class HookedToolCall:
         return data
 
 
+async def ask_pure_policies(
+    pipeline: Pipeline,
+    context: ToolCallContext,
+    entry: RegisteredTool,
+    args: JsonObject,
+    clock: Clock,
+    labels: frozenset[str],
+) -> HookOutcome:
+    """Return what the pure policies in force say about a call that is not made.
+
+    Nothing comes of it: no event, no trace, no label, no question to a person.
+
+    Raises:
+        PluginError: one failed whose failure ends the call.
+    """
+    twin = pipeline.pure_twin()
+    try:
+        hooked = HookedCall(twin, _origin(context, entry, clock, labels))
+        described = _described(entry, context.cage_policy, args)
+        return await hooked.before_tool(entry.name, args, described)
+    finally:
+        await twin.close()
+
+
 def _origin(
     context: ToolCallContext, entry: RegisteredTool, clock: Clock, labels: frozenset[str]
 ) -> CallOrigin:
@@ -142,6 +166,7 @@ def _origin(
         request_id=context.request_id,
         at_ms=clock.now_ms(),
         arrival=None if context.identity is None else context.identity.arrival,
+        actor=context.identity,
         subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
         labels=labels,

@@ -127,7 +127,7 @@ def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(commands: Comm
     first, second = found["steps"]
     assert (first["plugin"], first["changed"], first["outcome"]) == (
         "headers",
-        ["http"],
+        ["http.headers.cookie"],
         "allowed",
     )
     assert "http" in first["read"]

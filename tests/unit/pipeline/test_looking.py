@@ -15,6 +15,7 @@ from kaged.pipeline import (
     PluginError,
     PluginResult,
     PluginViolation,
+    PluginViolationError,
 )
 from kaged.pipeline import trace as trace_module
 from kaged.pipeline.auditing import PipelineAudit
@@ -82,12 +83,14 @@ async def test_a_trace_tells_what_each_plugin_saw_changed_and_was_refused(
     assert "agent" not in edits.saw
     assert "security.classification" in edits.saw
     assert edits.read == ("http", "provenance")
-    assert edits.changed == ("custom", "payload.name")
+    assert edits.changed == ("custom.mine", "custom.nested", "custom.trace", "payload.name")
     assert edits.refused == (
         "http: write_headers is not granted",
         "provenance: it cannot be changed",
     )
     assert (edits.outcome, boom.outcome, denies.outcome) == ("allowed", "ValueError", "denied")
+    assert (denies.code, denies.reason, denies.description) == ("nope", "why", "because")
+    assert (boom.code, boom.reason) == ("plugin_error", "ValueError('boom')")
     assert "s3cret" not in repr(tracer.steps)
 
     calm = await Lab.of(entry(Denies, mode="transform"), clock=clock, tracer=tracer)
@@ -95,6 +98,37 @@ async def test_a_trace_tells_what_each_plugin_saw_changed_and_was_refused(
     await calm.call()
     assert tracer.steps[0].outcome == "denied (suppressed)"
     assert (tracer.steps[0].saw, tracer.steps[0].read) == ((), ())
+
+
+async def test_a_trace_tells_raised_denials_and_who_was_canceled_by_another(
+    clock: ManualClock,
+) -> None:
+    import asyncio
+
+    class Raises(Plugin):
+        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
+            await asyncio.sleep(0)
+            raise PluginViolationError(
+                "no", PluginViolation(reason="shut", description="Until nine.", code="shut")
+            )
+
+    class Waits(Plugin):
+        async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
+            await asyncio.Event().wait()
+
+    tracer = Tracer(clock)
+    lab = await Lab.of(
+        entry(Waits, name="waits", mode="concurrent"),
+        entry(Raises, name="raises", mode="concurrent"),
+        clock=clock,
+        tracer=tracer,
+    )
+    with pytest.raises(PluginViolationError):
+        await lab.call()
+    raised, canceled = tracer.steps
+    assert (raised.plugin, raised.outcome) == ("raises", "denied")
+    assert (raised.code, raised.reason, raised.description) == ("shut", "shut", "Until nine.")
+    assert (canceled.plugin, canceled.outcome, canceled.reason) == ("waits", "canceled", "")
 
 
 async def test_a_trace_forgets_the_oldest_steps_first(
@@ -144,7 +178,7 @@ plugins:
     write("edit")
     report = await trace_file(path, HOOK, call, slots, clock, ids)
     assert report.allowed
-    assert report.steps[0].changed == ("http", "custom", "payload.args")
+    assert report.steps[0].changed == ("http.headers.x-new", "custom", "payload.args.n")
     assert report.payload["args"] == {"a": 1, "n": [1]}
     assert report.extensions["http"]["headers"] == {"h": "1", "x-new": "1"}
     write("deny")

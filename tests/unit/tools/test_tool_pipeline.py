@@ -242,7 +242,7 @@ async def test_a_faulty_policy_file_refuses_calls_and_names_itself(
     assert "policies.yaml" in error.message
     assert spy.calls == []
     assert lab.audit.names() == ["tool.called", "tool.denied"]
-    found = explain_call(lab.dispatcher, "file.peek", {}, lab.context, pipeline=pipeline)
+    found = await explain_call(lab.dispatcher, "file.peek", {}, lab.context, pipeline=pipeline)
     assert not found.allowed
     assert "policies.yaml" in found.gates[-1].detail
 
@@ -266,7 +266,7 @@ async def test_an_explanation_agrees_with_the_dispatcher_and_leaves_no_trace(
         ("no.such", {}, "resolve"),
     ]
     for name, params, closed in calls:
-        found = explain_call(lab.dispatcher, name, params, lab.context, pipeline=pipeline)
+        found = await explain_call(lab.dispatcher, name, params, lab.context, pipeline=pipeline)
         refused = [gate for gate in found.gates if gate.passed is False]
         assert [gate.step for gate in refused] == ([closed] if closed else [])
         assert found.allowed is (not closed)
@@ -275,22 +275,23 @@ async def test_an_explanation_agrees_with_the_dispatcher_and_leaves_no_trace(
             assert found.error == error.as_json()
             assert refused[0].remedy
         else:
-            assert found.gates[-1].detail == "asked at each call: guard"
+            assert found.gates[-1].detail == "depends on a process of its own"
     assert len(lab.audit.of("tool.called")) == len(calls) - 1
     assert spy.calls == []
 
 
-def remedy_of(lab: ToolLab, name: str, params: Any) -> str:
-    found = explain_call(lab.dispatcher, name, params, lab.context)
+async def remedy_of(lab: ToolLab, name: str, params: Any) -> str:
+    found = await explain_call(lab.dispatcher, name, params, lab.context)
     return next(gate.remedy for gate in found.gates if gate.passed is False)
 
 
 async def test_the_remedy_is_what_would_really_help(tmp_path: Path) -> None:
     lab = await tool_lab(tmp_path, Spy())
-    assert remedy_of(lab, "file.peek", {"path": "./data/a"}) == "grant ro on ./data/a"
+    assert await remedy_of(lab, "file.peek", {"path": "./data/a"}) == "grant ro on ./data/a"
     granted = await tool_lab(tmp_path, Spy(), policy=cage("ro ./src", "ro ./data/a", root=tmp_path))
-    assert explain_call(
+    found = await explain_call(
         granted.dispatcher, "file.peek", {"path": "./data/a"}, granted.context
-    ).allowed
-    assert "file.other: {enabled: true}" in remedy_of(lab, "file.other", {})
-    assert "root agent" in remedy_of(lab, "kaged.ask", {})
+    )
+    assert found.allowed
+    assert "file.other: {enabled: true}" in await remedy_of(lab, "file.other", {})
+    assert "root agent" in await remedy_of(lab, "kaged.ask", {})

@@ -41,6 +41,7 @@ ON_A_THING: Final[Mapping[str, tuple[str, str, str]]] = {
     "own sessions": (HIDDEN, NOT_YOURS, YES),
     "questions that they were asked": (HIDDEN, HIDDEN, YES),
     "what they were asked": (HIDDEN, HIDDEN, YES),
+    "requests of their own": (HIDDEN, HIDDEN, YES),
     "own accounts": (HIDDEN, HIDDEN, HIDDEN),
 }
 IN_A_LIST: Final[Mapping[str, frozenset[str]]] = {
@@ -75,6 +76,17 @@ LAST: Final = (
     ("POST", "/api/v1/auth/token/rotate"),
 )
 """What ends the others: tried as the operator when everything else was."""
+
+
+POLICIES: Final = """\
+plugins:
+  - name: looks
+    kind: kaged.pipeline.policies.DenyRules
+    hooks: [tool_pre_invoke]
+    mode: audit
+    config: {rules: [{deny: nothing.at.all, because: it is not there}]}
+"""
+"""A policy that meets every call and stops none."""
 
 
 class Scene:
@@ -120,6 +132,12 @@ class Scene:
         found = self.owner.get(f"/projects/{self.project.id}/interactions?status=pending")["items"]
         return next(str(one["request_id"]) for one in found if one["session_id"] == session)
 
+    def request(self) -> str:
+        """Return a request of hers that met a policy."""
+        use = {"agent": "primary", "tool": "file.read", "params": {"path": "a.txt"}}
+        made = self.owner.post(f"/projects/{self.project.id}/tools/call", use)
+        return str(made["request_id"])
+
     def _asks(self) -> dict[str, Any]:
         question = {"id": "q", "title": f"{self.word}?", "options": ["yes", "no"]}
         return call("kaged.ask", questions=[question])
@@ -149,6 +167,8 @@ class Scene:
             return lambda: {"session_id": self.talked() if reads else self.session()}
         if "{run_id}" in path:
             return lambda: {"run_id": self.workflow()}
+        if path.startswith("/api/v1/pipeline/"):
+            return lambda: {"request_id": self.request()}
         if "{request_id}" in path:
             return lambda: {"request_id": self.question()}
         return (lambda: {"flow_id": self.flow()}) if "{flow_id}" in path else None
@@ -202,7 +222,10 @@ def daemon(module_path: Path, model: ModelServer, provider: OpenIdServer) -> Ite
     bridge = Bridge(
         module_path, "post", {"definitions": [capability("post.box", operation("look"))]}
     )
-    config = f"{FRONT_END}{provider.config()}{bridge.toml()}"
+    policies = module_path / "policies.yaml"
+    policies.write_text(POLICIES, encoding="utf-8")
+    named = f'[pipeline]\nfile = "{policies}"\n'
+    config = f"{FRONT_END}{provider.config()}{bridge.toml()}{named}"
     made = Daemon(module_path / "h", config=config, local=LOCAL + model.local_toml())
     made.start()
     yield made

@@ -77,7 +77,39 @@ def violate(payload, ext):
     raise PluginViolationError("stop", PluginViolation("r", "d", "c"))
 
 
+def moved(payload):
+    return payload.model_copy(update={"args": {**payload.args, "path": "b.txt"}})
+
+
+def edited(payload, ext):
+    # Everything in place, past what forbids it.
+    payload.args["path"] = "b.txt"
+    if ext.http is not None:
+        ext.http.__dict__["headers"] = {"x-in-place": "1"}
+    if ext.security is not None:
+        ext.security.__dict__["labels"] = frozenset({"in-place"})
+    if ext.custom is not None:
+        ext.custom["in-place"] = {"deep": [1]}
+
+
+def alike(ext):
+    # Equal to what was given, and not the same objects.
+    slots = {name: getattr(ext, name) for name in ("http", "security", "custom", "meta")}
+    return {
+        name: dict(value) if name == "custom" else value.model_copy()
+        for name, value in slots.items() if value is not None}
+
+
 DOES = {
+    "payload": lambda payload, ext: PluginResult(modified_payload=moved(payload)),
+    "label": lambda payload, ext: change(ext, security=grown(ext, "appended")),
+    "header": lambda payload, ext: change(ext, http=HttpExtension(
+        headers={**(ext.http.headers if ext.http else {}), "x-team": "red"})),
+    "quiet": lambda payload, ext: edited(payload, ext),
+    "plain": lambda payload, ext: edited(payload, ext) or PluginResult(),
+    "shown": lambda payload, ext: edited(payload, ext) or PluginResult(modified_extensions=ext),
+    "given": lambda payload, ext: edited(payload, ext) or PluginResult(modified_payload=payload),
+    "alike": lambda payload, ext: change(ext, **alike(ext)),
     "nothing": lambda payload, ext: None,
     "echo": lambda payload, ext: PluginResult(modified_extensions=ext),
     "both": both, "forge": forge, "shrink": shrink, "deny": deny, "boom": boom,
@@ -136,9 +168,12 @@ def reach(plugin):
         got["net"] = False
     return got
 """
+IN_PLACE = ("quiet", "plain", "shown", "given")
 WORDS = (
     *("nothing", "echo", "both", "forge", "shrink", "deny", "boom", "violate"),
     *("opaque", "foreign"),
+    *("payload", "label", "header", "alike"),
+    *IN_PLACE,
 )
 
 
@@ -227,6 +262,21 @@ def test_a_class_does_the_same_in_the_process_and_in_a_cage(
     kept = {"x-new": "1"} if "write_headers" in capabilities else None
     assert (edited["http"]["headers"] == kept) is ("write_headers" in capabilities)
     assert edited["custom"] == {"mine": {"deep": [1, None]}}
+    # What is done to the given objects themselves counts nowhere, unless it is given back: then
+    # the payload and the custom slot count, and no other slot.
+    paths = {word: caged[word]["seen"][0]["payload"]["args"]["path"] for word in IN_PLACE}
+    assert paths == {**{word: f"{word}.txt" for word in IN_PLACE}, "given": "b.txt"}
+    customs = {word: caged[word]["seen"][0]["custom"] for word in IN_PLACE}
+    assert [word for word in IN_PLACE if "in-place" in customs[word]] == ["shown"]
+    for word in IN_PLACE:
+        slots = caged[word]["seen"][0]
+        assert "x-in-place" not in slots["http"]["headers"]
+        assert "in-place" not in slots["security"]["labels"]
+    assert not caged["alike"]["rows"]
+    labelled = "appended" in caged["label"]["seen"][0]["security"]["labels"]
+    assert labelled is ("append_labels" in capabilities)
+    headed = "x-team" in caged["header"]["seen"][0]["http"]["headers"]
+    assert headed is ("write_headers" in capabilities)
     assert caged["deny"]["error"][0] == "pipeline_refused"
     assert caged["forge"]["seen"][0]["environment"] is None
     assert (caged["boom"]["error"][0] == "plugin_error") is (on_error == "fail")

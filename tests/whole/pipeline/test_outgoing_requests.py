@@ -244,6 +244,22 @@ def test_a_persons_token_becomes_one_for_the_server_that_is_called(
     assert kept == 0
 
 
+def test_a_dry_run_asks_for_no_token(
+    daemon: Daemon, module_path: Path, work: Project, site: PolicySite, outside: DeskServer,
+    provider: OpenIdServer,
+) -> None:  # fmt: skip
+    dry = Project(module_path / "dry", tools={"desk.*": {"enabled": True}}, dry_run=True)
+    daemon.load(dry)
+    site.put(exchange(provider, outside))
+    count = len(outside.rows("tools/call"))
+    # The operator has no token to exchange, so that asking for one fails.
+    assert "needs a token of the person" in work.fail("desk.ping")["message"]
+    said = dry.call("desk.ping")
+    assert said["dry_run"] is True
+    assert said["tool"] == "desk.ping"
+    assert len(outside.rows("tools/call")) == count
+
+
 RESOLVES = """
 class Resolves(Plugin):
     async def identity_resolve(self, payload, context):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from kaged.base import KagedError
 from kaged.cli.context import locations, quiet_logs
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, counted
-from kaged.cli.runner import command, group
+from kaged.cli.runner import command, daemon, group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from kaged.config.settings import Settings
     from kaged.pipeline.explain import CheckReport, HookExplained
     from kaged.pipeline.kinds import PluginKind
-    from kaged.pipeline.trace import TracedStep, TraceReport
+    from kaged.pipeline.trace import TraceReport
+    from kaged.pipeline.traced_step import TracedStep
 
 MAX_INPUT_BYTES = 4 * 1024 * 1024
 NS_PER_MS = 1_000_000
+REQUEST_ID = re.compile(r"[a-z]+_[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
 
 File = Annotated[
     Path | None,
@@ -85,7 +88,14 @@ def explain(
 @command(app, "trace")
 def trace(
     output: Output,
-    file: File = None,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REQUEST|FILE]",
+            help="The id of a request, or a pipeline file. Default: the file that config.toml "
+            "names.",
+        ),
+    ] = None,
     hook: Annotated[str, typer.Option(help="The hook to fire.")] = "tool_pre_invoke",
     payload: Annotated[
         str, typer.Option(help="The payload as JSON, as @FILE, or - for standard input.")
@@ -94,7 +104,15 @@ def trace(
         str, typer.Option(help="The extensions as JSON or @FILE: {slot: {field: value}}.")
     ] = "{}",
 ) -> None:
-    """Send a sample call through the plugins. Shows what each saw, changed and was refused."""
+    """Show what each plugin saw, changed and decided: in a request, or in a sample call.
+
+    REQUEST is the id of a request as errors and audit rows name it. Without one, a sample call is
+    sent through the plugins of the file.
+    """
+    if target is not None and REQUEST_ID.fullmatch(target) and not Path(target).exists():
+        _show_request(target, output)
+        return
+    file = None if target is None else Path(target)
     call, filled = _json_of(payload, "--payload"), _json_of(slots, "--slots")
     report = asyncio.run(_traced(_chosen(file), hook, call, filled))
     output.result(_trace_json(report))
@@ -107,6 +125,32 @@ def trace(
         output.line(_verdict(report))
     if not report.allowed:
         raise typer.Exit(Exit.DENIED if report.in_force else Exit.INVALID)
+
+
+def _show_request(request_id: str, output: Output) -> None:
+    with daemon() as client:
+        found = client.get(f"/pipeline/traces/{request_id}")
+    output.result(found)
+    output.table(
+        ("Hook", "Plugin", "Mode", "Saw", "Read", "Changed", "Refused", "Outcome", "Why", "ms"),
+        [
+            (
+                step["hook"],
+                step["plugin"],
+                step["mode"],
+                ", ".join(step["saw"]),
+                ", ".join(step["read"]),
+                ", ".join(step["changed"]),
+                "; ".join(step["refused"]),
+                step["outcome"],
+                ". ".join(step[key] for key in ("reason", "description") if step[key]),
+                f"{step['duration_ns'] / NS_PER_MS:.3f}",
+            )
+            for step in found["steps"]
+        ],
+    )
+    if found["cut"]:
+        output.note("The request had more steps than are kept.")
 
 
 def _chosen(file: Path | None) -> tuple[Settings, Path]:

@@ -60,6 +60,9 @@ class TokenBudget(Plugin):
     survives a restart. Needs `read_subject`, and `read_teams` for teams.
     """
 
+    depends_on = "the tokens that were used today"
+    edits = False
+
     def __init__(self, config: PluginConfig, clock: Clock | None = None) -> None:
         super().__init__(config)
         options = read_options(BudgetOptions, config)

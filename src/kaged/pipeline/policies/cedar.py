@@ -48,6 +48,8 @@ class CedarPolicy(EnginePolicy):
     that Cedar passes over may be a `forbid`.
     """
 
+    pure = True
+
     engine = "Cedar"
 
     def __init__(self, config: PluginConfig) -> None:

@@ -50,6 +50,8 @@ class CommandAllowlist(Plugin):
     `variables` names those that the script may set.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(CommandOptions, config)

@@ -75,6 +75,8 @@ class DenyRules(Plugin):
     refuses a rule that could never see what it asks about.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(DenyOptions, config)

@@ -34,6 +34,8 @@ class EgressGuard(Plugin):
     known is denied unless `unknown: allow`. Needs `read_labels`.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(EgressOptions, config)

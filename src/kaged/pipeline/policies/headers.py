@@ -28,6 +28,8 @@ class HeaderAllowlist(Plugin):
     Needs `write_headers`; without it nothing is changed, so loading refuses that.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(HeaderOptions, config)

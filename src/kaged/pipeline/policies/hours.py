@@ -80,6 +80,9 @@ class ToolAllowlist(Plugin):
     roles or teams need `read_roles` or `read_teams`.
     """
 
+    depends_on = "the time of the call"
+    edits = False
+
     def __init__(self, config: PluginConfig, clock: Clock | None = None) -> None:
         super().__init__(config)
         options = read_options(AllowOptions, config)

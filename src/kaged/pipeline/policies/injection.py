@@ -76,6 +76,8 @@ class InjectionHeuristics(Plugin):
     label decides about later calls; with `deny` the result does not reach the agent.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(InjectionOptions, config)

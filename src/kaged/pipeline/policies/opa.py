@@ -52,6 +52,9 @@ class OpaPolicy(EnginePolicy):
     `description` and `code`. A document that is undefined for a call denies it.
     """
 
+    depends_on = "the answer of OPA"
+    edits = False
+
     engine = "OPA"
 
     def __init__(self, config: PluginConfig) -> None:

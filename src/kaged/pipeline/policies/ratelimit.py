@@ -57,6 +57,9 @@ class SubjectRateLimit(Plugin):
     subject share one bucket.
     """
 
+    depends_on = "the calls that the subject made before"
+    edits = False
+
     def __init__(self, config: PluginConfig, clock: Clock | None = None) -> None:
         super().__init__(config)
         options = read_options(RateOptions, config)

@@ -55,6 +55,8 @@ class SecretRedaction(Plugin):
     `read_labels` for every label but `*`. `patterns` adds regular expressions of your own.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(RedactionOptions, config)

@@ -30,6 +30,8 @@ class SecondPerson(Plugin):
     Nobody agrees to a call of their own. The operator may agree in the approver's place.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(SecondOptions, config)

@@ -77,6 +77,8 @@ class SecretEgress(Plugin):
     expressions for what is no secret.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(SecretOptions, config)

@@ -43,6 +43,8 @@ class UntrustedContentGuard(Plugin):
     `except_tools`. A call about which nothing is known has effects. Needs `read_labels`.
     """
 
+    pure = True
+
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(UntrustedOptions, config)

@@ -90,6 +90,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         lsp,
         lua,
         models,
+        pipeline,
         plugins,
         projects,
         service_accounts,
@@ -129,6 +130,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         invitations.router,
         skills.router,
         usage.router,
+        pipeline.router,
         doctor.router,
     )
 

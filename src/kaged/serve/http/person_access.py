@@ -97,6 +97,7 @@ PERSON_ROUTES: Final = (
         "DELETE", f"{_PROJECT}/interactions/{{request_id}}", "questions that they were asked"
     ),
     PersonRoute("GET", "/api/v1/usage", "what their own runs took"),
+    PersonRoute("GET", "/api/v1/pipeline/traces/{request_id}", "requests of their own"),
     PersonRoute("GET", "/api/v1/inbox", "what they were asked"),
     PersonRoute("GET", "/api/v1/inbox/{request_id}", "what they were asked"),
     PersonRoute("POST", "/api/v1/inbox/{request_id}/answer", "what they were asked"),

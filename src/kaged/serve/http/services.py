@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kaged.inbox import Inbox
     from kaged.lua.script_service import ScriptService
     from kaged.models.catalogue import ModelCatalogue
+    from kaged.pipeline.trace_log import TraceLog
     from kaged.plugins.plugin_service import PluginService
     from kaged.projects.service import ProjectService
     from kaged.serve.http.models import StatusOut
@@ -63,6 +64,7 @@ class Subsystems:
     accounts: AccountService
     skills: SkillService
     inbox: Inbox
+    traces: TraceLog
 
 
 class ReadinessGate:

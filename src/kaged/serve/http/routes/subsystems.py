@@ -10,6 +10,7 @@ from fastapi import Depends
 from kaged.inbox import Inbox
 from kaged.lua.script_service import ScriptService
 from kaged.models.catalogue import ModelCatalogue
+from kaged.pipeline.trace_log import TraceLog
 from kaged.plugins.plugin_service import PluginService
 from kaged.serve.http.routes.dependencies import Services
 from kaged.serve.http.services import Subsystems
@@ -43,4 +44,5 @@ Models = Annotated[ModelCatalogue, _part(lambda found: found.models)]
 Accounts = Annotated[AccountService, _part(lambda found: found.accounts)]
 Skills = Annotated[SkillService, _part(lambda found: found.skills)]
 Scripts = Annotated[ScriptService, _part(lambda found: found.lua)]
+Traces = Annotated[TraceLog, _part(lambda found: found.traces)]
 InboxService = Annotated[Inbox, _part(lambda found: found.inbox)]

@@ -197,5 +197,5 @@ async def explain(
     service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn
 ) -> ExplanationOut:
     """Take a call through every gate without running it."""
-    found = service.explain(project_id, body.agent, body.tool, body.params, who)
+    found = await service.explain(project_id, body.agent, body.tool, body.params, who)
     return ExplanationOut.model_validate(found)
