@@ -36,7 +36,10 @@ PYTHON = (
         ),
     ),
     (SDK / "testing.py", ("PluginDriver",)),
-    (SDK / "bridge.py", ("Bridge", "BridgeCall", "BridgeError", "InvalidInput", "NotLinked")),
+    (
+        SDK / "bridge.py",
+        ("Bridge", "Capability", "BridgeCall", "BridgeError", "InvalidInput", "NotLinked"),
+    ),
 )
 HEAD = """\
 # The plugin SDKs
@@ -74,7 +77,7 @@ wheel `kaged-sdk` (`make guest-packages` builds it). `kaged_sdk.testing` plays t
 
 ## Shell
 
-No library is needed: this is what `kaged plugin new NAME --language bash` writes, with `@NAME@` for the name. `jq` reads and
+No library is needed: this is what `kaged plugin new NAME --lang bash` writes, with `@NAME@` for the name. `jq` reads and
 writes the lines ([write a plugin in shell](../how-to/write-a-shell-plugin.md)).
 
 ```bash
