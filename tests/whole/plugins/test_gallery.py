@@ -315,7 +315,6 @@ def test_no_plugin_brings_a_copy_or_a_path_of_what_the_sdk_gives_it() -> None:
         assert "sys.path" not in text, one
 
 
-
 def _configure(project: Project, **config: Any) -> None:
     """Set what the project says about `issues`."""
     plugins = _declared(**config)
