@@ -208,7 +208,7 @@ def rename_owner(
     change: NameChange,
     rename_index: Callable[[str, OwnedName, OwnedName], str],
 ) -> None:
-    """Give what `change` removes the names that it adds, one for one; rows stay where they are.
+    """Rename what `change` removes to what it adds, one for one; rows stay where they are.
 
     `rename_index` returns an index's statement with its new name; SQLite renames tables only.
     """
