@@ -23,6 +23,7 @@ PYTHON = (
         ("Storage", "Transaction", "Rows", "Changed", "Queued", "Committed", "Tables"),
     ),
     (SDK / "log.py", ("Log",)),
+    (SDK / "http_request.py", ("http_request", "HttpAnswer", "HttpUnreachable")),
     (
         ERRORS,
         (
@@ -35,7 +36,10 @@ PYTHON = (
         ),
     ),
     (SDK / "testing.py", ("PluginDriver",)),
-    (SDK / "bridge.py", ("Bridge", "BridgeCall", "BridgeError", "InvalidInput", "NotLinked")),
+    (
+        SDK / "bridge.py",
+        ("Bridge", "Capability", "BridgeCall", "BridgeError", "InvalidInput", "NotLinked"),
+    ),
 )
 HEAD = """\
 # The plugin SDKs
@@ -61,7 +65,7 @@ Everything else of the file system is what the manifest's capabilities say ([cap
 
 `from kaged_sdk import Plugin`, or `from kaged.sdk import Plugin`: in a cage both are there without more. Elsewhere install the
 wheel `kaged-sdk` (`make guest-packages` builds it). `kaged_sdk.testing` plays the host in tests, `kaged_sdk.bridge` is for
-[bridges](../tutorial/write-a-bridge.md). A plugin that brings a version of its own sets `PYTHONPATH` in its manifest.
+[bridges](../tutorial/write-a-bridge.md), `kaged_sdk.http_request` asks a service that `net:` allows. A plugin that brings a version of its own sets `PYTHONPATH` in its manifest.
 
 {python}
 ## JavaScript and TypeScript
@@ -73,7 +77,7 @@ wheel `kaged-sdk` (`make guest-packages` builds it). `kaged_sdk.testing` plays t
 
 ## Shell
 
-No library is needed: this is what `kaged plugin new NAME --language bash` writes, with `@NAME@` for the name. `jq` reads and
+No library is needed: this is what `kaged plugin new NAME --lang bash` writes, with `@NAME@` for the name. `jq` reads and
 writes the lines ([write a plugin in shell](../how-to/write-a-shell-plugin.md)).
 
 ```bash

@@ -122,14 +122,14 @@ def by_meaning(
     store: MarkdownStore, query: str, tags: tuple[str, ...], found: list[tuple[float, Memory]]
 ) -> tuple[list[tuple[float, Memory]], str]:
     """Add what means the same in other words; returns also why that was not possible."""
-    from vectors import Embeddings, Unreachable  # noqa: PLC0415 - most have no such service
+    from vectors import Embeddings, HttpUnreachable  # noqa: PLC0415 - most have no such service
 
     url, model = str(config["embeddings_url"]), str(config["embeddings_model"])
     all_of_them = [one for one in store.all() if set(tags) <= set(one.tags)]
     try:
         service = Embeddings(store.folder, url, model, str(config["embeddings_token"]))
         alike = service.alike(query, all_of_them)
-    except Unreachable as error:
+    except HttpUnreachable as error:
         return found, str(error)
     words = {memory.id: score for score, memory in found}
     scored = [

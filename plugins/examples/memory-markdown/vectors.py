@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from memory import Memory
-from outside import Unreachable, ask
+
+from kaged.sdk.http_request import HttpUnreachable, http_request
 
 FOLDER = ".vectors"
 BATCH = 64
@@ -32,7 +33,7 @@ class Embeddings:
     def alike(self, query: str, memories: list[Memory]) -> dict[str, float]:
         """Return how alike to a text each memory is, by id, where it is at all.
 
-        Raises Unreachable.
+        Raises HttpUnreachable.
         """
         known = {one.id: self._read(one) for one in memories}
         missing = [one for one in memories if not known[one.id]][: BATCH - 1]
@@ -46,16 +47,16 @@ class Embeddings:
     def _embed(self, texts: list[str]) -> list[list[float]]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         body = {"model": self._model, "input": [one[:TEXT_CHARS] for one in texts]}
-        answer = ask("POST", f"{self._url}/embeddings", headers, body)
+        answer = http_request("POST", f"{self._url}/embeddings", headers, body)
         said = answer.json()
         rows = said.get("data") if isinstance(said, dict) else None
         if answer.status != 200 or not isinstance(rows, list) or len(rows) != len(texts):
-            raise Unreachable(f"the service for embeddings answered {answer.status}")
+            raise HttpUnreachable(f"the service for embeddings answered {answer.status}")
         try:
             ordered = sorted(rows, key=lambda one: int(one["index"]))
             return [[float(number) for number in one["embedding"]] for one in ordered]
         except (KeyError, TypeError, ValueError):
-            raise Unreachable("the service for embeddings gave no vectors") from None
+            raise HttpUnreachable("the service for embeddings gave no vectors") from None
 
     def _read(self, memory: Memory) -> list[float]:
         try:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from typing import Any
 
-sys.path.insert(0, "/opt/kaged/sdk/python")
-
-from outside import Unreachable, ask
-
 from kaged.sdk import CallContext, ConfigInvalid, InvalidParams, Plugin
+from kaged.sdk.http_request import HttpUnreachable, http_request
 
 MAX_EVENTS = 200
 MAX_FEEDS = 20
@@ -69,7 +65,7 @@ def read(start: str, days: int) -> dict[str, Any]:
     for name, url in sorted(config.get("feeds", {}).items()):
         try:
             text = fetch(name, str(url))
-        except Unreachable as error:
+        except HttpUnreachable as error:
             problems.append({"calendar": name, "problem": str(error)})
             continue
         found += [(one, name) for one in occurrences(text, begin, end)]
@@ -114,17 +110,17 @@ def zone_of(name: str) -> Any:
 
 
 def fetch(name: str, url: str) -> str:
-    """Return a feed's text, from memory when it has not changed. Raises Unreachable."""
+    """Return a feed's text, from memory when it has not changed. Raises HttpUnreachable."""
     with keeping:
         tag, known = kept.get(name, ("", ""))
     headers = {"Accept": "text/calendar"} | ({"If-None-Match": tag} if tag else {})
-    answer = ask("GET", url, headers)
+    answer = http_request("GET", url, headers)
     if answer.status == 304 and known:
         return known
     if answer.status != 200:
-        raise Unreachable(f"it answered {answer.status}")
+        raise HttpUnreachable(f"it answered {answer.status}")
     if "BEGIN:VCALENDAR" not in answer.text[:1000]:
-        raise Unreachable("what it answered is no calendar")
+        raise HttpUnreachable("what it answered is no calendar")
     with keeping:
         kept[name] = (answer.headers.get("etag", ""), answer.text)
     return answer.text

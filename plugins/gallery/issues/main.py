@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from fnmatch import fnmatchcase
 from typing import Any
 
-sys.path.insert(0, "/opt/kaged/sdk/python")
-
-from outside import Unreachable, ask
-
 from kaged.sdk import CallContext, NotApplicable, Plugin, PluginError
+from kaged.sdk.http_request import HttpUnreachable, http_request
 
 REPOSITORY = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,5}")
 URLS = {"github": "https://api.github.com", "gitlab": "https://gitlab.com"}
@@ -130,8 +126,8 @@ def call(context: CallContext, method: str, path: str, body: Any = None, **query
             headers["Authorization"] = f"Bearer {config['token']}"
     asked = urlencode({key: value for key, value in query.items() if value != ""})
     try:
-        answer = ask(method, f"{place}{path}{'?' if asked else ''}{asked}", headers, body)
-    except Unreachable as error:
+        answer = http_request(method, f"{place}{path}{'?' if asked else ''}{asked}", headers, body)
+    except HttpUnreachable as error:
         raise PluginError(f"{provider()} was not reached: {error}") from None
     said = answer.json()
     if answer.status in (200, 201):

@@ -7,7 +7,6 @@ what a person may do, and what is theirs, is decided by the daemon and not by th
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -15,8 +14,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-
-sys.path.insert(0, "/opt/kaged/sdk/python")
 
 from assistant import Assistant
 from http11 import Unreachable, request

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
 from typing import Any
 
-sys.path.insert(0, "/opt/kaged/sdk/python")
-
-from outside import Unreachable, ask
-
 from kaged.sdk import CallContext, NotApplicable, Plugin, PluginError, ResourceBusy
+from kaged.sdk.http_request import HttpUnreachable, http_request
 
 HOUR_S = 3600.0
 
@@ -56,8 +52,8 @@ def deliver(body: str, title: str, kind: str, tag: str) -> dict[str, Any]:
         message["tag"] = tag
     url = f"{str(config['url']).rstrip('/')}/notify/{config['key']}"
     try:
-        answer = ask("POST", url, body=message)
-    except Unreachable as error:
+        answer = http_request("POST", url, body=message)
+    except HttpUnreachable as error:
         raise PluginError(f"Apprise was not reached: {error}") from None
     if answer.status == 200:
         return {"sent": True}

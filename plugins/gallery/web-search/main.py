@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
-sys.path.insert(0, "/opt/kaged/sdk/python")
-
-from outside import Unreachable, ask
-
 from kaged.sdk import CallContext, ConfigInvalid, Plugin, PluginError
+from kaged.sdk.http_request import HttpUnreachable, http_request
 
 BRAVE = "https://api.search.brave.com"
 EXTRACT_CHARS = 400
@@ -65,8 +61,8 @@ def get(url: str, query: dict[str, Any], headers: dict[str, str], who: str) -> d
 
     words = urlencode({key: value for key, value in query.items() if value})
     try:
-        answer = ask("GET", f"{url}?{words}", headers)
-    except Unreachable as error:
+        answer = http_request("GET", f"{url}?{words}", headers)
+    except HttpUnreachable as error:
         raise PluginError(f"{who} was not reached: {error}") from None
     said = answer.json()
     if answer.status == 403 and who == "SearXNG":

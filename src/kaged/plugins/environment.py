@@ -47,7 +47,7 @@ VARIABLES: Final = (
 
 FOLDERS: Final = (
     ("KAGED_PLUGIN_DIR", "the plugin's files; also its working directory and HOME"),
-    ("KAGED_CONFIG_ROOT", "its data, kept over updates and deleted when it is uninstalled"),
+    ("KAGED_CONFIG_ROOT", "its data, kept over updates and with `uninstall --keep-data`"),
     (PYTHON_PATH, "the Python SDK, as `kaged_sdk` and `kaged.sdk`, read-only"),
     (JS_SDK, "the JavaScript SDK, read-only"),
     ("/tmp", "its own, in memory, gone when it ends"),  # noqa: S108 - a place in the cage

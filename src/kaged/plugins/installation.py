@@ -21,6 +21,7 @@ from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound, consent_missing, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
+from kaged.plugins.kept import KeptData
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
@@ -46,6 +47,10 @@ class PluginTablesPort(Protocol):
 
     async def drop(self, plugin: str) -> list[str]:
         """Drop every table of a plugin and return their names; none are left to drop twice."""
+        ...
+
+    async def hand_over(self, owner: str, heir: str) -> list[str]:
+        """Make every table of one owner another's; none are left to hand over twice."""
         ...
 
 
@@ -125,13 +130,34 @@ class PluginStore(StoreReader):
         return entry.name
 
     async def _finish(self, entry: JournalEntry) -> None:
-        if entry.operation is JournalOperation.UNINSTALL and self._tables is not None:
-            await self._tables.drop(entry.name)  # cannot be taken back, so it waits until here
+        if self._tables is not None:
+            await self._settle_tables(entry, self._tables)
         await asyncio.to_thread(self._put_away, entry)
 
+    async def _settle_tables(self, entry: JournalEntry, tables: PluginTablesPort) -> None:
+        """Drop or hand over tables; that cannot be taken back, so it waits for the audit log."""
+        kept, uninstalls = entry.kept, entry.operation is JournalOperation.UNINSTALL
+        if kept is None:
+            if uninstalls:
+                await tables.drop(entry.name)
+        elif uninstalls:
+            await tables.hand_over(entry.name, kept.owner)
+        elif entry.operation is JournalOperation.FORGET:
+            await tables.drop(kept.owner)
+        else:
+            await tables.hand_over(kept.owner, entry.name)
+
     def _put_away(self, entry: JournalEntry) -> None:
+        kept = entry.kept
         if entry.operation is JournalOperation.UNINSTALL:
+            if kept is not None:
+                self._steps.keep(kept)
             self._steps.forget(entry)
+        elif entry.operation is JournalOperation.FORGET:
+            if kept is not None:
+                self._steps.remove_kept(kept)
+        elif kept is not None:
+            self._steps.give_back(kept)
         self._steps.journal.finish()
         self._steps.sweep()
 
@@ -185,7 +211,8 @@ class PluginStore(StoreReader):
                 token = self._ids.tagged("copy")
                 try:
                     await asyncio.to_thread(self._stage, path, token, digest)
-                    entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
+                    kept = await asyncio.to_thread(self._to_give_back, prompt)
+                    entry = await asyncio.to_thread(self._entry, prompt, token, project_id, kept)
                     await self._commit(entry, request_id)
                 except OSError as error:
                     raise store_failed(
@@ -196,10 +223,17 @@ class PluginStore(StoreReader):
                     remove_tree(self._steps.staged(token))
             return prompt, await asyncio.to_thread(self.get, prompt.name)
 
-    async def uninstall(self, name: str, *, request_id: str | None = None) -> None:
+    async def uninstall(
+        self, name: str, *, keep_data: bool = False, request_id: str | None = None
+    ) -> KeptData | None:
         """Remove a plugin: directory, data, tables, pin, and its entries in both files.
 
-        Its secrets are among the entries.
+        Its secrets are among the entries. With `keep_data` they, its data and its tables are
+        sealed to the files that the operator agreed to; return what was kept.
+
+        Raises:
+            KagedError: `plugin_store_failed`; nobody agreed to its files, or data of these very
+                files is kept already. Nothing was changed.
         """
         async with self._turn:
             with self._steps.locked():
@@ -214,6 +248,12 @@ class PluginStore(StoreReader):
                 if tables:
                     data["tables"] = tables
                 sections = await asyncio.to_thread(self.sections_of, name)
+                kept = None
+                if keep_data:
+                    names = tuple(str(one) for one in tables)
+                    kept = await asyncio.to_thread(self._to_keep, name, sections, names)
+                if kept is not None:
+                    data["kept"] = list(kept.words())
                 entry = JournalEntry(
                     JournalOperation.UNINSTALL,
                     name,
@@ -224,6 +264,7 @@ class PluginStore(StoreReader):
                     event="plugin.uninstalled",
                     event_data=data,
                     sections=sections,
+                    kept=kept,
                 )
                 try:
                     await self._commit(entry, request_id)
@@ -232,6 +273,69 @@ class PluginStore(StoreReader):
                         f"{name} could not be removed: {error.strerror or error}",
                         "check permissions, then try again",
                     ) from error
+                return kept
+
+    def require_keepable(self, name: str) -> Pin:
+        """Return what the data of an installed plugin would be sealed to. Blocks.
+
+        Raises:
+            KagedError: `plugin_store_failed`; there is nothing to seal it to, or data of these
+                very files is kept already.
+        """
+        self.require(name)
+        try:
+            pin = self._steps.pin(name)
+        except (OSError, ValueError):
+            pin = None
+        if pin is None:
+            raise store_failed(
+                f"the data of {name} cannot be kept: there is no record of which files it is of",
+                f"uninstall it without --keep-data; kaged plugin export {name} saves its tables",
+            )
+        if any(one.digest == pin.digest for one in self.kept(name)):
+            raise store_failed(
+                f"data of these very files of {name} is kept already",
+                f"remove that for good: kaged plugin forget {name}",
+            )
+        return pin
+
+    async def forget_kept(
+        self, name: str, *, request_id: str | None = None
+    ) -> tuple[KeptData, ...]:
+        """Remove for good what is kept of plugins of this name; return what that was.
+
+        Raises:
+            PluginNotFound: nothing is.
+        """
+        async with self._turn:
+            with self._steps.locked():
+                await self._settle()
+                found = await asyncio.to_thread(self.kept, name)
+                if not found:
+                    raise PluginNotFound(
+                        f"no data of a plugin {name!r} is kept",
+                        fix="`kaged plugin list` shows what is",
+                        name=name,
+                    )
+                for kept in found:
+                    entry = JournalEntry(
+                        JournalOperation.FORGET,
+                        name,
+                        self._ids.tagged("copy"),
+                        version=kept.version,
+                        local=False,
+                        pin=None,
+                        event="plugin.kept_data_removed",
+                        event_data={
+                            "name": name,
+                            "version": kept.version,
+                            "digest": kept.digest,
+                            "kept": list(kept.words()),
+                        },
+                        kept=kept,
+                    )
+                    await self._commit(entry, request_id)
+                return found
 
     async def approve(
         self, name: str, digest: str, *, request_id: str | None = None
@@ -301,7 +405,39 @@ class PluginStore(StoreReader):
             raise consent_missing("the files changed while they were copied", "look at them again")
         read_manifest(staged)
 
-    def _entry(self, prompt: InstallPrompt, token: str, project_id: str | None) -> JournalEntry:
+    def _to_keep(
+        self, name: str, sections: tuple[str, ...], tables: tuple[str, ...]
+    ) -> KeptData | None:
+        """Return what `--keep-data` is about; None when there is nothing."""
+        pin = self.require_keepable(name)
+        kept = KeptData(
+            name=name,
+            version=pin.version,
+            digest=pin.digest,
+            kept_at=iso_utc(self._clock.now_ms()),
+            tables=tables,
+            folder=self._steps.has_data(name),
+            sections=self._steps.kept_sections(sections),
+        )
+        return kept if kept.words() else None
+
+    def _to_give_back(self, prompt: InstallPrompt) -> KeptData | None:
+        """Return what was kept of the files that are installed; it needs an empty place."""
+        if not prompt.given_back:
+            return None
+        name = prompt.name
+        (kept,) = (one for one in self.kept(name) if one.digest == prompt.digest)
+        tables = [] if self._tables is None else self._tables.tables_of(name)
+        if tables or self._steps.has_data(name):
+            raise store_failed(
+                f"what was kept of {name} cannot be given back: there is other data of that name",
+                f"move {self._steps.data(name)} away, or run: kaged plugin forget {name}",
+            )
+        return kept
+
+    def _entry(
+        self, prompt: InstallPrompt, token: str, project_id: str | None, kept: KeptData | None
+    ) -> JournalEntry:
         upgrade = prompt.change is not Change.INSTALL
         before = self._steps.pin(prompt.name) if upgrade else None
         local = project_id is None or (upgrade and self.is_local(prompt.name))
@@ -320,6 +456,8 @@ class PluginStore(StoreReader):
         else:
             data["version"], data["local"] = prompt.version, local
             data["capabilities"] = list(pin.capabilities)
+            if kept is not None:
+                data["given_back"] = list(kept.words())
         return JournalEntry(
             JournalOperation.UPGRADE if upgrade else JournalOperation.INSTALL,
             prompt.name,
@@ -329,6 +467,7 @@ class PluginStore(StoreReader):
             pin=pin,
             event="plugin.upgraded" if upgrade else "plugin.installed",
             event_data=data,
+            kept=kept,
         )
 
     def _pin(self, prompt: InstallPrompt, projects: tuple[str, ...]) -> Pin:

@@ -100,12 +100,14 @@ class PluginInstaller:
         name: str,
         *,
         force: bool = False,
+        keep_data: bool = False,
         active_sessions: int = 0,
         request_id: str | None = None,
     ) -> InstallOutcome:
-        """Stop a plugin, remove its files, tables and entries.
+        """Stop a plugin, remove its files, tables and entries, or seal what is not files.
 
         Raises:
+            KagedError: `plugin_store_failed`; its data cannot be kept; nothing was changed.
             KagedError: `plugin_in_use`; sessions use it and `force` is not given; nothing was
                 changed.
         """
@@ -117,16 +119,37 @@ class PluginInstaller:
                 sessions=active_sessions,
             )
         known = name in self._supervisor.plugins
+        if keep_data:
+            await asyncio.to_thread(self.store.require_keepable, name)
         if known:
             await self._supervisor.unregister(name)
         else:
             self.store.require(name)
-        await self.store.uninstall(name, request_id=request_id)
+        kept = await self.store.uninstall(name, keep_data=keep_data, request_id=request_id)
         self._problems.pop(name, None)
-        return InstallOutcome(
-            name,
-            (f"✓ Stopped {name}", "✓ Removed plugin files", "✓ Removed local config entry"),
-        )
+        lines = [f"✓ Stopped {name}", "✓ Removed plugin files", "✓ Removed local config entry"]
+        if kept is not None:
+            lines += [
+                f"✓ Kept for {name} {kept.version} only: {'; '.join(kept.words())}",
+                "  → installing the same files gives it back",
+                f"  → remove it for good with: kaged plugin forget {name}",
+            ]
+        elif keep_data:
+            lines.append("  → there was no data to keep")
+        return InstallOutcome(name, tuple(lines))
+
+    async def forget(self, name: str, *, request_id: str | None = None) -> InstallOutcome:
+        """Remove for good what was kept of uninstalled plugins of this name.
+
+        Raises:
+            PluginNotFound: nothing is.
+        """
+        removed = await self.store.forget_kept(name, request_id=request_id)
+        lines = [
+            f"✓ Removed what was kept of {name} {one.version}: {'; '.join(one.words())}"
+            for one in removed
+        ]
+        return InstallOutcome(name, tuple(lines))
 
     async def enable(self, name: str, *, request_id: str | None = None) -> None:
         """Start a plugin and write its name into config.toml's enabled list.

@@ -6,8 +6,6 @@ carries it out again from the beginning; every step does nothing when it was don
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from dataclasses import field
 from enum import StrEnum
@@ -18,10 +16,11 @@ import msgspec
 
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.plugins.journal_files import read_json, write_json
+from kaged.plugins.kept import KeptData
 from kaged.plugins.treecopy import sync_directory
 
 FORMAT: Final = 1
-MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class JournalOperation(StrEnum):
@@ -30,6 +29,7 @@ class JournalOperation(StrEnum):
     INSTALL = "install"
     UPGRADE = "upgrade"
     UNINSTALL = "uninstall"
+    FORGET = "forget"  # remove data that an uninstalled plugin left by `--keep-data`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class JournalEntry:
     event_data: JsonObject
     sections: tuple[str, ...] = ()
     """The sections of local.toml that go with an uninstalled plugin."""
+    kept: KeptData | None = None
+    """What is kept of an uninstalled plugin, given back to an installed one, or removed."""
 
 
 class StoreJournal:
@@ -92,7 +94,9 @@ class StoreJournal:
         try:
             if data["format"] != FORMAT:
                 raise ValueError("the journal was written by another version of kaged")
-            pin = data["pin"]
+            pin, kept = data["pin"], data.get("kept")
+            if kept is not None and kept["name"] != data["name"]:
+                raise ValueError("the journal names data of another plugin")
             return JournalEntry(
                 operation=JournalOperation(data["operation"]),
                 name=_one_name(data["name"]),
@@ -103,6 +107,7 @@ class StoreJournal:
                 event=str(data["event"]),
                 event_data=dict(data["event_data"]),
                 sections=tuple(str(one) for one in data.get("sections", ())),
+                kept=None if kept is None else KeptData.from_record(kept),
             )
         except (KeyError, TypeError) as error:
             raise ValueError("the journal cannot be read") from error
@@ -122,6 +127,7 @@ class StoreJournal:
                 "event": entry.event,
                 "event_data": entry.event_data,
                 "sections": list(entry.sections),
+                "kept": None if entry.kept is None else entry.kept.as_record(),
             },
         )
 
@@ -129,36 +135,6 @@ class StoreJournal:
         """Remove the entry, durably."""
         self._path.unlink(missing_ok=True)
         sync_directory(self._path.parent)
-
-
-def read_json(path: Path) -> Any:
-    """Read a small file of the store; None when there is none. Raises ValueError if it is broken.
-
-    A file that was cut off by a crash cannot be: it is written beside and renamed.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(handle, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"{path} is too large")
-    return json.loads(data)
-
-
-def write_json(path: Path, value: JsonObject) -> None:
-    """Put a small file of the store in place, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(temporary, flags, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(json.dumps(value, indent=1).encode("utf-8"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)  # noqa: PTH105 - one name for all renames of the store
-    sync_directory(path.parent)
 
 
 def _one_name(value: Any) -> str:

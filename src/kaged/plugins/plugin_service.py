@@ -137,6 +137,16 @@ class PluginService:
         broken = [_problem_json(one) for one in self._installer.problems]
         return [*self.supervisor.statuses(), *broken]
 
+    async def kept(self) -> Sequence[JsonObject]:
+        """Describe what `uninstall --keep-data` has left of plugins."""
+        found = await asyncio.to_thread(self._installer.store.kept)
+        return [one.as_json() for one in found]
+
+    async def forget(self, name: str, who: Actor) -> JsonObject:
+        """Remove for good what was kept of plugins of this name. Raises PluginNotFound."""
+        done = await self._installer.forget(name, request_id=who.request_id)
+        return {"name": done.name, "lines": list(done.lines)}
+
     def get(self, name: str) -> JsonObject:
         """Describe one plugin. Raises PluginNotFound."""
         for one in self._installer.problems:
@@ -248,12 +258,13 @@ class PluginService:
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def uninstall(self, name: str, *, force: bool, who: Actor) -> JsonObject:
-        """Remove a plugin with its files, tables and entries."""
+    async def uninstall(self, name: str, *, force: bool, keep_data: bool, who: Actor) -> JsonObject:
+        """Remove a plugin with its files, tables and entries, or seal all but its files."""
         used_in = {one.project_id for one in self.supervisor.declarations(name)}
         done = await self._installer.uninstall(
             name,
             force=force,
+            keep_data=keep_data,
             active_sessions=self._active_sessions(used_in),
             request_id=who.request_id,
         )

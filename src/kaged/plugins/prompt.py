@@ -20,6 +20,7 @@ from kaged.kernel.describe import (
     describe_ask,
     describe_changes,
 )
+from kaged.plugins.kept import KeptData
 
 SOURCE_NOT_SPECIFIED = "source not specified"
 SHOWN_FILES = 40
@@ -39,7 +40,8 @@ class InstallPrompt:
     """Everything a person needs to answer; `digest` binds the answer to these very files.
 
     `given` are the names of settings and secrets that local.toml has for it already: written for
-    another plugin of that name, they would go to this one.
+    another plugin of that name, they would go to this one. `given_back` is what was kept of these
+    very files, in words; `not_given` are the versions of the name whose kept data stays sealed.
     """
 
     change: Change
@@ -59,6 +61,8 @@ class InstallPrompt:
     homepage: str = ""
     warnings: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    given_back: tuple[str, ...] = ()
+    not_given: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     changed_files: tuple[str, ...] = ()
 
@@ -70,9 +74,8 @@ class InstallPrompt:
     def lines(self) -> tuple[str, ...]:
         """Return the text above the question."""
         if self.change is Change.INSTALL:
-            given = [f"It is given what local.toml has for it: {', '.join(self.given)}"]
             facts = self._facts("Validating manifest...")
-            return (*facts, *ask_lines(self.capabilities), *(given if self.given else ()))
+            return (*facts, *ask_lines(self.capabilities), *self._gifts())
         changes = change_lines(self.added, self.removed, widens=self.widens)
         if self.change is Change.RENEW:
             return (*self._renewed(), *changes, *self._operators())
@@ -99,6 +102,8 @@ class InstallPrompt:
             "widens": self.widens,
             "warnings": warnings,
             "given": list(self.given),
+            "given_back": list(self.given_back),
+            "not_given": list(self.not_given),
             "changed_files": list(self.changed_files),
             "question": self.question,
             "lines": list(self.lines()),
@@ -115,6 +120,19 @@ class InstallPrompt:
             *(f"  {name}: {value}" for name, value in optional.items() if value),
             *(f"  warning: {warning}" for warning in self.warnings),
         ]
+
+    def _gifts(self) -> list[str]:
+        """Write what it finds from the start, and what of its name it does not get."""
+        found: list[str] = []
+        if self.given:
+            found.append(f"It is given what local.toml has for it: {', '.join(self.given)}")
+        if self.given_back:
+            found.append(f"It is given back what was kept of it: {'; '.join(self.given_back)}")
+        found += [
+            f"It does not get what was kept of {self.name} {version}, whose files were others."
+            for version in self.not_given
+        ]
+        return found
 
     def _renewed(self) -> list[str]:
         """Write what is another than what was agreed to, and nothing else."""
@@ -148,11 +166,15 @@ def install_prompt(
     old: CapabilitySet | None = None,
     grants: CapabilitySet | None = None,
     given: tuple[str, ...] = (),
+    kept: tuple[KeptData, ...] = (),
     problems: tuple[Problem, ...] = (),
     files: Mapping[str, str] | None = None,
     agreed_files: Mapping[str, str] | None = None,
 ) -> InstallPrompt:
-    """Put together what is shown; `old` are the capabilities agreed to before, if any were."""
+    """Put together what is shown; `old` are the capabilities agreed to before, if any were.
+
+    `kept` is what is left of plugins of that name, of these files and of others.
+    """
     found = diff(old or CapabilitySet(), manifest.capabilities)
     first = change is Change.INSTALL
     added, removed = ((), ()) if first else describe_changes(found)
@@ -174,6 +196,8 @@ def install_prompt(
         homepage=manifest.homepage or "",
         warnings=tuple(f"{problem.key_path}: {problem.message}" for problem in problems),
         given=given,
+        given_back=tuple(word for one in kept if one.digest == digest for word in one.words()),
+        not_given=tuple(one.version for one in kept if one.digest != digest),
         files=files or {},
         changed_files=_file_changes(agreed_files or {}, files or {}),
     )

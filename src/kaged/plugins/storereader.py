@@ -26,6 +26,7 @@ from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import Pin
+from kaged.plugins.kept import KeptData
 from kaged.plugins.prompt import Change, InstallPrompt, install_prompt
 from kaged.plugins.settings import thaw
 from kaged.plugins.storesteps import StoreSteps
@@ -276,6 +277,7 @@ class StoreReader:
             old=old,
             grants=settings.grants,
             given=tuple(sorted(settings.values.reveal())),
+            kept=self._steps.kept.all(manifest.name) if change is Change.INSTALL else (),
             problems=loaded.warnings,
         )
 
@@ -286,6 +288,10 @@ class StoreReader:
             return local.plugin(_package(manifest, local), manifest.name)
         except ConfigFileInvalid:
             return PluginSettings()
+
+    def kept(self, name: str | None = None) -> tuple[KeptData, ...]:
+        """Return what `uninstall --keep-data` has left, of all plugins or of one name. Blocks."""
+        return self._steps.kept.all(name)
 
     def sections_of(self, name: str) -> tuple[str, ...]:
         """Return the sections of local.toml that an installed plugin is given, by their names."""

@@ -1,7 +1,8 @@
 """`StoreSteps`: the steps of a change of the store, on the disk. Blocks; called under the lock.
 
 <store>/<name>/ is a plugin. <store>/.kaged/ holds what people need not see: `staging` (copies in
-the making), `retired` (copies on their way out), `pins` (what was agreed to) and the journal.
+the making), `retired` (copies on their way out), `pins` (what was agreed to), `kept` (what was left
+by `uninstall --keep-data`) and the journal.
 """
 
 from __future__ import annotations
@@ -22,17 +23,13 @@ from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import EditRefused
 from kaged.plugins.errors import store_failed
-from kaged.plugins.journal import (
-    JournalEntry,
-    JournalOperation,
-    Pin,
-    StoreJournal,
-    read_json,
-    write_json,
-)
+from kaged.plugins.journal import JournalEntry, JournalOperation, Pin, StoreJournal
+from kaged.plugins.journal_files import read_json, write_json
+from kaged.plugins.kept import KeptData, KeptRecords, kept_settings
 from kaged.plugins.treecopy import sync_directory
 
 PRIVATE: Final = ".kaged"
+KEPT: Final = ".kept"  # beside the data folders, so that one is moved by renaming it
 ENABLED: Final = ("plugins", "enabled")
 
 
@@ -56,6 +53,7 @@ class StoreSteps:
         self._config_toml = config_toml
         self._private = directory / PRIVATE
         self.journal = StoreJournal(self._private / "journal.json")
+        self.kept = KeptRecords(self._private / "kept")
 
     # -- places --------------------------------------------------------------------------------
 
@@ -72,6 +70,9 @@ class StoreSteps:
     def data(self, name: str) -> Path:
         """Return the data folder of a plugin, which is what `config:` stands for."""
         return self._data_dir / name
+
+    def _kept_data(self, kept: KeptData) -> Path:
+        return self._data_dir / KEPT / kept.id
 
     def staged(self, token: str) -> Path:
         """Return the place of a copy in the making."""
@@ -104,6 +105,8 @@ class StoreSteps:
 
     def apply(self, entry: JournalEntry) -> None:
         """Carry a change out, from wherever it stands."""
+        if entry.operation is JournalOperation.FORGET:
+            return
         target, retired = self.target(entry.name), self._retired(entry.token)
         if entry.operation is JournalOperation.UNINSTALL:
             _move(target, retired)
@@ -127,8 +130,50 @@ class StoreSteps:
             self._edit_local(lambda edit, section=section: _delete_section(edit, section))
         self.set_enabled(entry.name, enabled=False)
 
+    # -- kept data -----------------------------------------------------------------------------
+
+    def has_data(self, name: str) -> bool:
+        """Return whether there is anything in the data folder of a plugin."""
+        folder = self.data(name)
+        return folder.is_dir() and any(folder.iterdir())
+
+    def kept_sections(self, sections: tuple[str, ...]) -> dict[str, dict[str, JsonValue]]:
+        """Return what these sections of local.toml say and is kept, as it is written there."""
+        found = {name: kept_settings(self._section(name) or {}) for name in sections}
+        return {name: values for name, values in found.items() if values}
+
+    def keep(self, kept: KeptData) -> None:
+        """Put a plugin's data folder and settings where no plugin gets at them."""
+        self.kept.write(kept)
+        if kept.folder:
+            target = self._kept_data(kept)
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _move(self.data(kept.name), target)
+
+    def give_back(self, kept: KeptData) -> None:
+        """Return kept data to its plugin. What local.toml says by now stays as it says it."""
+
+        def change(edit: TomlEdit) -> None:
+            for section, values in kept.sections.items():
+                for key, value in values.items():
+                    try:
+                        edit.get(("plugins", section, key))
+                    except KeyError:
+                        edit.set(("plugins", section, key), value)
+
+        _move(self._kept_data(kept), self.data(kept.name))
+        self._edit_local(change)
+        self.kept.remove(kept)
+
+    def remove_kept(self, kept: KeptData) -> None:
+        """Remove kept data for good."""
+        remove_tree(self._kept_data(kept))
+        self.kept.remove(kept)
+
     def undo(self, entry: JournalEntry, before: Before) -> None:
         """Put back what was there before `apply`."""
+        if entry.operation is JournalOperation.FORGET:
+            return
         target, retired = self.target(entry.name), self._retired(entry.token)
         if (
             entry.operation is not JournalOperation.UNINSTALL
@@ -203,6 +248,12 @@ class StoreSteps:
         self._edit_local(change)
 
     def _host_keys(self, name: str) -> dict[str, JsonValue] | None:
+        section = self._section(name)
+        if section is None:
+            return None
+        return {key: section[key] for key in ("installed", "local") if key in section}
+
+    def _section(self, name: str) -> dict[str, JsonValue] | None:
         try:
             found = read_text(self._local_toml, privacy=Privacy.PRIVATE)
         except ConfigFileInvalid as error:
@@ -213,9 +264,7 @@ class StoreSteps:
             section = TomlEdit(found.text, str(self._local_toml)).get(("plugins", name))
         except KeyError:
             return None
-        if not isinstance(section, dict):
-            return None
-        return {key: section[key] for key in ("installed", "local") if key in section}
+        return section if isinstance(section, dict) else None
 
     def _restore(self, name: str, keys: dict[str, JsonValue] | None) -> None:
         def change(edit: TomlEdit) -> None:

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kaged.sdk.answers import answer_line
 from kaged.sdk.context import Cancellation, split_params
-from kaged.sdk.handshake import API_VERSION, DeclaredPlugin, HandshakePhase, introduction
+from kaged.sdk.declared import DeclaredPlugin
+from kaged.sdk.handshake import API_VERSION, HandshakePhase, introduction
 from kaged.sdk.outlet import Outlet
 from kaged.sdk.threads import Threads
 from kaged.wire.correlator import Correlator, Ignored
@@ -351,14 +353,14 @@ class Conversation:
     def _refuse(self, call: _OpenCall, code: int, message: str, data: JsonValue) -> None:
         if call.id is None:
             self._plugin.log.error("sdk.call_failed", method=call.method, code=code, error=message)
-        self._end(call, _answer_line(failure(call.id, code, message, data)))
+        self._end(call, answer_line(failure(call.id, code, message, data)))
 
     def _send(self, message: Outgoing) -> None:
         line = encode_line(encode_message(message))
         self._outlet.put_when_ready(line, alone=len(self._open) <= 1)
 
     def _put(self, answer: Response) -> None:
-        self._outlet.put(_answer_line(answer), alone=not self._open)
+        self._outlet.put(answer_line(answer), alone=not self._open)
 
 
 async def _awaited(result: Any) -> Any:
@@ -369,15 +371,7 @@ def _result_line(call_id: MessageId, result: Any) -> bytes:
     try:
         return encode_line(encode_json({"jsonrpc": VERSION, "id": call_id, "result": result}))
     except Unsendable:
-        return _answer_line(Response(call_id, result))
-
-
-def _answer_line(answer: Response) -> bytes:
-    try:
-        return encode_line(encode_message(answer))
-    except Unsendable as problem:
-        text = f"the answer cannot be sent: {problem}"
-        return encode_line(encode_message(failure(answer.id, ErrorCode.INTERNAL_ERROR, text)))
+        return answer_line(Response(call_id, result))
 
 
 def _object(params: Any, method: str) -> JsonObject:

@@ -1,8 +1,8 @@
 """`GuestHandshake`: the handshake and the health check, before anything else is loaded.
 
-Most plugins of a host wait most of the time. Until one is asked for something that needs its
-author's code, all there is to answer are a greeting and pings; the event loop, which takes longer
-to load than the interpreter itself, comes with the first call.
+Most plugins of a host wait most of the time. Until one is called, all there is to answer are a
+greeting, pings and a configuration; the event loop, which takes as much memory as the interpreter
+itself and longer to load, comes with the first call.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NoReturn
 
-from kaged.sdk.log import Log
+from kaged.sdk.declared import DeclaredPlugin
+from kaged.sdk.early_config import EarlyConfig, is_plain
 from kaged.wire.framing import Unsendable
 from kaged.wire.lines import encode_line
 from kaged.wire.methods import HOOK_NAMESPACE, SystemMethod
 
 API_VERSION = 1
+_PROJECTS = {SystemMethod.PROJECTS_ACTIVATED, SystemMethod.PROJECTS_DEACTIVATED}
 _MEMBERS = {"jsonrpc", "id", "method", "params"}
 # Deeper values are for the conversation to refuse; a bracket is needed for every level.
 _BRACKETS_LIMIT = 64
@@ -30,22 +32,6 @@ class HandshakePhase(Enum):
     GREETED = "greeted"
     READY = "ready"
     STOPPING = "stopping"
-
-
-class DeclaredPlugin:
-    """What an author has declared, as far as a greeting and a conversation need to know it."""
-
-    def __init__(self, name: str, version: str) -> None:
-        self.name = name
-        self.version = version
-        self.handlers: dict[str, Callable[..., Any]] = {}
-        self.notifications: list[str] = []
-        self.capabilities_used: list[str] = []
-        self.on_config_update: Callable[..., Any] | None = None
-        self.on_shutdown: Callable[..., Any] | None = None
-        self.on_project_activated: Callable[..., Any] | None = None
-        self.on_project_deactivated: Callable[..., Any] | None = None
-        self.log = Log()
 
 
 class GuestHandshake:
@@ -79,6 +65,10 @@ class GuestHandshake:
         ):
             self.phase = HandshakePhase.READY
             return True
+        elif method == SystemMethod.CONFIG_UPDATE and asked and "params" in message:
+            return self._configure(message["id"], message["params"])
+        elif method in _PROJECTS and asked and self.phase is HandshakePhase.READY:
+            return not self._hears(method) and self._answer(message["id"], None)
         elif method == SystemMethod.SHUTDOWN and not asked:
             return self.end()
         return False
@@ -89,7 +79,23 @@ class GuestHandshake:
             self.phase = HandshakePhase.STOPPING
         return self.phase is HandshakePhase.STOPPING
 
-    def _answer(self, message_id: object, result: dict[str, Any]) -> bool:
+    def _configure(self, message_id: int | str, params: dict[str, Any]) -> bool:
+        # The host sends the first one between the greeting and `initialized`.
+        if self.phase not in {HandshakePhase.GREETED, HandshakePhase.READY}:
+            return False
+        if not is_plain(self._plugin.on_config_update):
+            return False
+        wrapped = params.get("config")
+        config = wrapped if isinstance(wrapped, dict) else params
+        EarlyConfig(self._plugin, message_id, config, self._write).start()
+        return True
+
+    def _hears(self, method: str) -> bool:
+        plugin, activated = self._plugin, method == SystemMethod.PROJECTS_ACTIVATED
+        handler = plugin.on_project_activated if activated else plugin.on_project_deactivated
+        return handler is not None
+
+    def _answer(self, message_id: object, result: dict[str, Any] | None) -> bool:
         answer = {"jsonrpc": "2.0", "id": message_id, "result": result}
         try:
             payload = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
@@ -142,9 +148,17 @@ def _plain_message(line: bytes) -> dict[str, Any] | None:
     return message if fits else None
 
 
+def _finite(text: str) -> float:
+    """Read a number that is no integer; one too large for that needs a closer look."""
+    number = float(text)
+    if number - number != 0:
+        raise ValueError
+    return number
+
+
 def _closer_look(_text: str) -> NoReturn:
-    """Refuse a number that is no integer: those are few, and not all of them are JSON."""
+    """Refuse a number that is not JSON."""
     raise ValueError
 
 
-_DECODER = json.JSONDecoder(parse_float=_closer_look, parse_constant=_closer_look)
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_closer_look)

@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kaged.sdk.handshake import DeclaredPlugin, HandshakePhase
+from kaged.sdk.declared import DeclaredPlugin
+from kaged.sdk.handshake import HandshakePhase
 from kaged.wire.framing import OversizeMessage
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import sys
+import threading
 
 from kaged.sdk.handshake import GuestHandshake, HandshakePhase
 from kaged.sdk.pipes import STDIN, Startable, claim_stdout, read_lines, write_all
@@ -15,8 +16,11 @@ def run(plugin: Startable) -> None:
     """Serve `plugin` on this process's stdin and stdout, then exit with its code."""
     out = claim_stdout()
 
+    writing = threading.Lock()  # a configuration is answered by a thread of its own
+
     def write(line: bytes) -> None:
-        write_all(out, line)
+        with writing:
+            write_all(out, line)
 
     framer = LineFramer()
     greeting = GuestHandshake(plugin, write)
@@ -39,7 +43,7 @@ def _greet(plugin: Startable, greeting: GuestHandshake, framer: LineFramer) -> l
     waiting.register(STDIN, select.POLLIN)
     waiting.register(bell, select.POLLIN)
     needed = plugin.when_needed(lambda: os.eventfd_write(bell, 1))
-    while not (needed and greeting.phase is HandshakePhase.READY):
+    while not (needed and greeting.phase is not HandshakePhase.NEW):
         ready = {fd for fd, _ in waiting.poll()}
         if bell in ready:
             needed = True

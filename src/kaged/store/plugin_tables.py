@@ -28,6 +28,7 @@ from kaged.store.backends.sqlite_plugin_names import (
     read_usage,
     record_names,
     record_usage,
+    rename_owner,
     require_own_parents,
 )
 from kaged.store.backends.sqlite_words import fold_name
@@ -158,6 +159,24 @@ class PluginTables:
         await self.leave(plugin)
         return await self._database.write_between(lambda: self._drop(plugin))
 
+    async def hand_over(
+        self,
+        owner: str,
+        heir: str,
+        prefix: str,
+        rename_index: Callable[[str, OwnedName, OwnedName], str],
+    ) -> list[str]:
+        """Make everything that one owner has another's, under its prefix; return the tables.
+
+        Raises:
+            GuestFault: the heir has tables already; nothing was changed.
+        """
+        await self.leave(owner)
+        await self.leave(heir)
+        return await self._database.write_between(
+            lambda: self._hand_over(owner, heir, prefix, rename_index)
+        )
+
     async def leave(self, plugin: str) -> None:
         """Close what is open for a plugin; it is opened again when needed."""
         guest = self._guests.pop(plugin, None)
@@ -251,6 +270,39 @@ class PluginTables:
             conn.close()
         self._plugin_names.apply(NameChange(removed=names))
         return sorted(name.plain for name in names if _is_table(name))
+
+    def _hand_over(
+        self,
+        owner: str,
+        heir: str,
+        prefix: str,
+        rename_index: Callable[[str, OwnedName, OwnedName], str],
+    ) -> list[str]:
+        old = self._names_of(owner)
+        if not old:
+            return []
+        reserved = NameChange(removed=self._names_of(heir))
+        if any(name.kind is not NameKind.RESERVED for name in reserved.removed):
+            raise GuestFault(FaultKind.CONSTRAINT, "there are tables of that name already")
+        new = [
+            OwnedName(fold_name(prefix + name.plain), heir, name.plain, name.kind) for name in old
+        ]
+        change = NameChange(added=new, removed=old)
+        conn = self._connect(GuestConnection.writing, SqlGuard("", frozenset()))
+        try:
+            conn.host("PRAGMA foreign_keys=OFF")  # rows stay as they are, whatever they refer to
+            with conn.transaction():
+                used = read_usage(conn, owner)
+                record_names(conn, reserved, self._clock.now_ms())
+                rename_owner(conn, change, rename_index)
+                record_names(conn, change, self._clock.now_ms())
+                conn.host("DELETE FROM kaged_plugin_usage WHERE plugin = ?", owner)
+                record_usage(conn, heir, used)
+        finally:
+            conn.close()
+        self._plugin_names.apply(reserved)
+        self._plugin_names.apply(change)
+        return sorted(name.plain for name in new if _is_table(name))
 
     # -- own -----------------------------------------------------------------------------------
 

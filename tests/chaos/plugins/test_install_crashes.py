@@ -50,9 +50,16 @@ class FileTables:
 
     def __init__(self, root: Path) -> None:
         self.file = root / "tables"
+        self.kept = root / "tables-kept"
 
     def tables_of(self, plugin: str) -> list[str]:
         return ["notes"] if self.file.exists() else []
+
+    async def hand_over(self, owner: str, heir: str) -> list[str]:
+        source, target = (self.file, self.kept) if heir[0] == "~" else (self.kept, self.file)
+        if source.exists():
+            os.rename(source, target)  # noqa: PTH104 - one of the steps that a crash falls into
+        return ["notes"]
 
     async def drop(self, plugin: str) -> list[str]:
         names = self.tables_of(plugin)
@@ -65,14 +72,14 @@ async def operate(root: Path, operation: str, step: int) -> None:
     steps: list[str] = []
     lab = StoreLab(root / "home", tables=FileTables(root))
     await lab.open()
-    if operation != "uninstall":
+    if operation not in {"uninstall", "keep"}:
         source = root / ("new" if operation == "upgrade" else "old")
         prompt = await lab.store.prepare(source)
         die_at(step, steps)
         await lab.store.install(source, prompt.digest)
     else:
         die_at(step, steps)
-        await lab.store.uninstall("sample")
+        await lab.store.uninstall("sample", keep_data=operation == "keep")
     (root / "steps").write_text(json.dumps(steps), encoding="utf-8")
 
 
@@ -87,6 +94,8 @@ async def recover(root: Path) -> None:
     assert lab.names() == [plugin.name for plugin in found.plugins]
     version = found.plugins[0].version if found.plugins else ""
     assert (tables.tables_of("sample") == ["notes"]) == bool(version or (root / "fresh").exists())
+    if (root / "keeps").exists():
+        require_in_one_place(root, lab, tables, in_use=bool(version))
     if version:
         source = root / ("old" if version == "1.0.0" else "new")
         assert tree(lab.directory / "sample") == tree(source)
@@ -98,6 +107,16 @@ async def recover(root: Path) -> None:
         assert version
     assert len(events) <= 1
     (root / "found").write_text(version, encoding="utf-8")
+
+
+def require_in_one_place(root: Path, lab: StoreLab, tables: FileTables, *, in_use: bool) -> None:
+    """Require that data, secret and tables are the plugin's, or all kept; never both, nor half."""
+    data = root / "home" / "data"
+    assert (data / "sample" / "diary").exists() == in_use
+    assert ("s3cret" in lab.local()) == in_use
+    assert tables.kept.exists() != in_use
+    assert bool([*data.glob(".kept/*/diary")]) != in_use
+    assert [one.settings for one in lab.store.kept("sample")] == ([] if in_use else [("token",)])
 
 
 def _enabled(lab: StoreLab) -> str:
@@ -117,6 +136,16 @@ async def prepare(root: Path, operation: str) -> None:
     await lab.install(root / "old")
     await lab.store.set_enabled("sample", enabled=True)
     await lab.close()
+    if operation in {"keep", "give back"}:
+        (root / "keeps").touch()
+        (root / "home" / "data" / "sample").mkdir(parents=True)
+        (root / "home" / "data" / "sample" / "diary").touch()
+        lab.local_toml.write_text(f'{lab.local()}token = "s3cret"\n', encoding="utf-8")
+        lab = StoreLab(root / "home", tables=FileTables(root))
+        await lab.open()
+        if operation == "give back":
+            await lab.store.uninstall("sample", keep_data=True)
+        await lab.close()
 
 
 def in_child(work: Coroutine[Any, Any, None]) -> int:
@@ -154,7 +183,7 @@ def drive(top: Path, operation: str) -> list[str]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("operation", ["install", "upgrade", "uninstall"])
+@pytest.mark.parametrize("operation", ["install", "upgrade", "uninstall", "keep", "give back"])
 def test_a_crash_at_any_step_leaves_the_old_state_or_the_new(
     tmp_path: Path, operation: str
 ) -> None:
@@ -162,6 +191,8 @@ def test_a_crash_at_any_step_leaves_the_old_state_or_the_new(
         "install": ("", "1.0.0"),
         "upgrade": ("1.0.0", "2.0.0"),
         "uninstall": ("1.0.0", ""),
+        "keep": ("1.0.0", ""),
+        "give back": ("", "1.0.0"),
     }[operation]
     # A fresh interpreter without threads, so that it can fork for every step.
     driven = subprocess.run(

@@ -85,7 +85,7 @@ def test_a_plugin_with_something_to_flush_is_ended_by_the_conversation(ends: str
         message("initialize", params={**HELLO, "plugin_name": "other"}),
         message("initialize", params={**HELLO, "api_version": 2}),
         message("initialize", params={**HELLO, "api_version": True}),
-        message("initialize", params={**HELLO, "projects": [1.5]}),
+        INITIALIZE.replace(b"true", b"1e999"),
         message("initialize", params={**HELLO, "deep": [[[]]] * 40}),
         message("initialize", params={**HELLO, "projects": ["ä"]}),
         message("initialize", params=[1]),

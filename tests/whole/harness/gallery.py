@@ -19,8 +19,8 @@ import tomlkit
 
 from whole.harness.daemon import Daemon
 
-LIMIT_KIB = 24 * 1024
-"""What a waiting plugin may take: Python and the SDK with its event loop are most of it."""
+LIMIT_KIB = 15 * 1024
+"""What a waiting plugin may take: Python is most of it, and no event loop before the first call."""
 
 
 class Asked:

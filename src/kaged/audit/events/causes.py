@@ -78,6 +78,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
                 "cage.orphans_ended store.migrated "
                 "audit.degraded audit.recovered audit.chain_mismatch audit.exported audit.folded "
                 "plugin.enabled plugin.installed plugin.upgraded plugin.uninstalled "
+                "plugin.kept_data_removed "
                 "plugin.consent_requested plugin.consent_answered plugin.knob_write "
                 "plugin.hook.illegal file.reverted kaged.issue.updated kaged.workflow.cancelled "
                 "kaged.session.bound kaged.session.created kaged.session.forked "

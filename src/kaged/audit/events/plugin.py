@@ -144,7 +144,7 @@ PLUGIN_HOST = Chapter(
             "plugin.installed",
             "A plugin was installed.",
             "name:str version:str source:str local:bool",
-            "capabilities:list",
+            "capabilities:list given_back:list",
             gates=True,
         ),
         event(
@@ -156,9 +156,16 @@ PLUGIN_HOST = Chapter(
         ),
         event(
             "plugin.uninstalled",
-            "A plugin was removed, with its data, its secrets and the tables it had in the store.",
+            "A plugin was removed, with its data, its secrets and the tables it had in the store, "
+            "except for what `kept` names.",
             "name:str version:str",
-            "tables:list",
+            "tables:list kept:list",
+            gates=True,
+        ),
+        event(
+            "plugin.kept_data_removed",
+            "What was kept of an uninstalled plugin was removed for good.",
+            "name:str version:str digest:str kept:list",
             gates=True,
         ),
         event(

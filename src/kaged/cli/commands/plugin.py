@@ -57,13 +57,24 @@ def list_plugins(
         bool, typer.Option("--verbose", "-v", help="Also show homepage, capabilities and grants.")
     ] = False,
 ) -> None:
-    """List the installed plugins."""
-    found = client.get("/plugins")["items"]
+    """List the installed plugins, and the data that is kept of uninstalled ones."""
+    answer = client.get("/plugins")
+    found = [*answer["items"], *map(_kept_row, answer["kept"])]
     output.result(found)
     columns = ["name", "version", "state", "description"]
     if verbose:
         columns += ["homepage", "capabilities", "operator_grants"]
     output.table(columns, [[_cell(one.get(column)) for column in columns] for one in found])
+    if answer["kept"]:
+        output.note("Remove kept data for good with `kaged plugin forget NAME`.")
+
+
+def _kept_row(kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of data that an uninstalled plugin left."""
+    what = [f"{key}: {_cell(kept[key])}" for key in ("tables", "settings") if kept[key]]
+    if kept["folder"]:
+        what.append("data folder")
+    return {**kept, "state": "uninstalled, data kept", "description": "; ".join(what)}
 
 
 def install(
@@ -125,9 +136,22 @@ def uninstall(
     force: Annotated[
         bool, typer.Option("--force", help="Uninstall it even while sessions use it.")
     ] = False,
+    keep_data: Annotated[
+        bool,
+        typer.Option(
+            "--keep-data", help="Keep its tables, data folder and settings for the same files."
+        ),
+    ] = False,
 ) -> Any:
     """Uninstall a plugin: delete its files, tables and entries."""
-    return client.delete(f"/plugins/{name}?force={'true' if force else 'false'}")
+    force_text, keep_text = str(force).lower(), str(keep_data).lower()
+    return client.delete(f"/plugins/{name}?force={force_text}&keep_data={keep_text}")
+
+
+@daemon_command(app, "forget", view=show_lines)
+def forget(client: DaemonClient, name: Name) -> Any:
+    """Remove for good what `uninstall --keep-data` has kept of a plugin."""
+    return client.delete(f"/plugins/{name}/kept")
 
 
 def _register_verb(verb: str, text: str) -> None:

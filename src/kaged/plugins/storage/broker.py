@@ -16,7 +16,7 @@ from kaged.audit import AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
 from kaged.kernel.capabilities import CapabilitySet, StorageAccess, StorageCapability
 from kaged.plugins.storage.export import StorageExport, write_export
-from kaged.plugins.storage.names import OUTSIDE_TABLES, PluginSchema, outside
+from kaged.plugins.storage.names import OUTSIDE_TABLES, PluginSchema, outside, quoted
 from kaged.plugins.storage.plugin_state import PluginStorageState, StorageTransaction
 from kaged.plugins.storage.quota import StorageQuota
 from kaged.plugins.storage.refusal import denied_event, refusal
@@ -30,6 +30,7 @@ from kaged.plugins.storage.requests import (
 from kaged.plugins.storage.statement import Rewritten
 from kaged.plugins.storage.values import shape_rows
 from kaged.store import Store, StoreError
+from kaged.store.backends.sqlite_plugin_names import OwnedName
 from kaged.store.backends.sqlite_words import fold_name
 from kaged.store.guest import FaultKind, GuestFault, GuestRows, GuestStep
 from kaged.wire.errors import (
@@ -130,6 +131,17 @@ class StorageBroker:
         self._states.pop(plugin, None)
         async with self._turn:
             return await self._tables.drop(plugin)
+
+    async def hand_over(self, owner: str, heir: str) -> list[str]:
+        """Make all tables of one owner another's; return their names as a plugin knows them.
+
+        For data that outlives its plugin: in the meantime it belongs to a name no plugin can have.
+        """
+        self._states.pop(owner, None)
+        self._states.pop(heir, None)
+        prefix = PluginSchema.of(heir).prefix
+        async with self._turn:
+            return await self._tables.hand_over(owner, heir, prefix, _rename_index)
 
     async def export(self, plugin: str, target: Path) -> StorageExport:
         """Write a plugin's tables into a new file of SQL that any SQLite can read.
@@ -293,6 +305,17 @@ def _rewrite_with_sqlglot(schema: PluginSchema, sql: str) -> Rewritten:
     from kaged.plugins.storage.rewrite import rewrite  # noqa: PLC0415 - sqlglot takes its time
 
     return rewrite(schema, sql)
+
+
+def _rename_index(sql: str, old: OwnedName, new: OwnedName) -> str:
+    from kaged.plugins.storage.dialect import replace_names  # noqa: PLC0415 - sqlglot is slow
+
+    left = [quoted(new.physical)]  # the first of that name is the index's own
+
+    def renamed(name: str) -> str | None:
+        return left.pop() if left and fold_name(name) == old.physical else None
+
+    return replace_names(sql, renamed)
 
 
 def _access(capabilities: CapabilitySet) -> StorageAccess | None:

@@ -64,6 +64,7 @@ class ConsentsOut(ApiModel):
 
 
 class PluginsOut(ApiModel):
-    """The installed plugins."""
+    """The installed plugins, and the data that is kept of others."""
 
     items: list[dict[str, Any]]
+    kept: list[dict[str, Any]]

@@ -7,7 +7,7 @@ appeared or vanished must be the plugin's own, or all of it is undone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 from kaged.base.lazy_dataclass import dataclass
@@ -198,10 +198,44 @@ def drop_names(conn: GuestConnection, names: Iterable[OwnedName], plugin: str) -
     """Drop a plugin's tables, with their indexes, and every record of it."""
     for name in names:
         if name.kind is NameKind.TABLE:
-            quoted = name.physical.replace('"', '""')
-            conn.host(f'DROP TABLE IF EXISTS "{quoted}"')
+            conn.host(f"DROP TABLE IF EXISTS {_quoted(name.physical)}")
     conn.host("DELETE FROM kaged_plugin_names WHERE plugin = ?", plugin)
     conn.host("DELETE FROM kaged_plugin_usage WHERE plugin = ?", plugin)
+
+
+def rename_owner(
+    conn: GuestConnection,
+    change: NameChange,
+    rename_index: Callable[[str, OwnedName, OwnedName], str],
+) -> None:
+    """Rename what `change` removes to what it adds, one for one; rows stay where they are.
+
+    `rename_index` returns an index's statement with its new name; SQLite renames tables only.
+    """
+    pairs = [*zip(change.removed, change.added, strict=True)]
+    catalog = read_catalog(conn)
+    for old, new in pairs:
+        missing = old.physical not in catalog
+        if old.kind is NameKind.INDEX or (missing and old.kind is NameKind.TABLE):
+            continue
+        if missing:  # a foreign key names it: renamed with a table that is there for a moment
+            conn.host(f"CREATE TABLE {_quoted(old.physical)} (a)")
+        conn.host(f"ALTER TABLE {_quoted(old.physical)} RENAME TO {_quoted(new.physical)}")
+        if missing:
+            conn.host(f"DROP TABLE {_quoted(new.physical)}")
+    statements = {
+        _text(name): sql.decode("utf-8", "surrogateescape")
+        for name, sql in conn.host("SELECT name, sql FROM sqlite_master WHERE type = 'index'")
+        if sql is not None
+    }
+    for old, new in pairs:
+        if old.kind is NameKind.INDEX and old.physical in statements:
+            conn.host(f"DROP INDEX {_quoted(old.physical)}")
+            conn.host(rename_index(statements[old.physical], old, new))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _require_mine(name: str, entry: tuple[str, str], mine: set[str]) -> None:

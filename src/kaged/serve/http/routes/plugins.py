@@ -61,8 +61,11 @@ InSession = Annotated[
 
 @router.get("/plugins", **documented("List the installed plugins"))
 async def list_plugins(service: Plugins) -> PluginsOut:
-    """Return every installed plugin with its state, also those disabled for this run."""
-    return PluginsOut(items=list(service.list()))
+    """Return every installed plugin with its state, also those disabled for this run.
+
+    `kept` is what `keep_data` has left of uninstalled ones.
+    """
+    return PluginsOut(items=list(service.list()), kept=list(await service.kept()))
 
 
 @router.post("/plugins/preview", **documented("Look at a plugin before installing it", 404, 409))
@@ -85,10 +88,23 @@ async def get(service: Plugins, name: Name) -> dict[str, Any]:
 
 @router.delete("/plugins/{name}", **documented("Uninstall a plugin", 404, 409))
 async def uninstall(
-    service: Plugins, who: Who, name: Name, force: Annotated[bool, Query()] = False
+    service: Plugins,
+    who: Who,
+    name: Name,
+    force: Annotated[bool, Query()] = False,
+    keep_data: Annotated[bool, Query()] = False,
 ) -> dict[str, Any]:
-    """Stop it and remove its files, its tables and its entries."""
-    return await service.uninstall(name, force=force, who=who)
+    """Stop it and remove its files, its tables and its entries.
+
+    With `keep_data` its tables, its data folder and its settings are kept for the very same files.
+    """
+    return await service.uninstall(name, force=force, keep_data=keep_data, who=who)
+
+
+@router.delete("/plugins/{name}/kept", **documented("Remove what was kept of a plugin", 404))
+async def forget(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
+    """Remove for good what `keep_data` has left of uninstalled plugins of this name."""
+    return await service.forget(name, who)
 
 
 @router.post("/plugins/{name}/enable", **documented("Enable and start a plugin", 404, 409))

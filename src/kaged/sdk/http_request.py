@@ -1,8 +1,8 @@
-"""`ask`: one HTTP request to the service that this plugin is for, in a process of its own.
+"""`http_request`: one HTTP request to a service, for plugins that mostly wait.
 
-Libraries for HTTP and TLS take twice the memory of the plugin itself, which mostly waits. So they
-are loaded by a child that makes one request and ends; it can also be given up at any time. The
-cage decides where it may connect. This file is the same in every plugin that has it.
+Libraries for HTTP and TLS take as much memory as a whole plugin. So they are loaded by a child that
+makes one request and ends; it can also be given up at any time. The cage decides where it may
+connect.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LIMIT_BYTES = 2 * 1024 * 1024
 PATIENCE_S = 20
 
 
-class Unreachable(Exception):
+class HttpUnreachable(Exception):
     """There was no answer: nobody listens, the cage does not allow it, or it took too long."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What the service said; `headers` have lower-case names."""
 
     status: int
@@ -29,23 +29,23 @@ class Answer(NamedTuple):
     text: str
 
     def json(self) -> Any:
-        """Read the text as JSON; None when it is none."""
+        """Return the text read as JSON; None when it is none."""
         try:
             return json.loads(self.text)
         except ValueError:
             return None
 
 
-def ask(
+def http_request(
     method: str,
     url: str,
     headers: dict[str, str] | None = None,
     body: Any = None,
     patience_s: int = PATIENCE_S,
-) -> Answer:
+) -> HttpAnswer:
     """Make a request; `body` is sent as JSON. Redirects are not followed: they are an answer.
 
-    Raises Unreachable when there is none.
+    Raises HttpUnreachable when there is none.
     """
     asked = {"method": method, "url": url, "headers": headers or {}, "body": body}
     job = json.dumps({**asked, "patience_s": patience_s}).encode()
@@ -53,7 +53,7 @@ def ask(
     answer_out, answer_in = os.pipe()
     command = [sys.executable, "-I", "-S", __file__]
     try:
-        child = os.posix_spawn(
+        child = os.posix_spawn(  # noqa: TID251 - inside the cage already, which the child cannot leave
             sys.executable,
             command,
             dict(os.environ),
@@ -75,10 +75,10 @@ def ask(
     try:
         found = json.loads(said)
     except ValueError:
-        raise Unreachable(f"no answer within {patience_s} s") from None
+        raise HttpUnreachable(f"no answer within {patience_s} s") from None
     if "error" in found:
-        raise Unreachable(found["error"])
-    return Answer(found["status"], found["headers"], found["text"])
+        raise HttpUnreachable(found["error"])
+    return HttpAnswer(found["status"], found["headers"], found["text"])
 
 
 def _make() -> dict[str, Any]:

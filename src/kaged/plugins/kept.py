@@ -1,0 +1,125 @@
+"""`KeptData`: what `uninstall --keep-data` leaves of a plugin, sealed to the files that made it.
+
+It is under a name that no plugin can have until the operator agrees to the very same files again:
+tables belong to `KeptData.owner`, the data folder and the record lie in folders of the host's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from kaged.base import JsonObject, JsonValue
+from kaged.base.lazy_dataclass import dataclass
+from kaged.plugins.journal_files import read_json, write_json
+
+FORMAT: Final = 1
+SHOWN_DIGEST_CHARS: Final = 12
+# The host's own keys, and the grants: those are given anew with the next consent, or not at all.
+NOT_KEPT: Final = frozenset({"installed", "local", "enabled", "grants"})
+
+
+@dataclass(frozen=True, slots=True)
+class KeptData:
+    """One plugin's tables, data folder and sections of local.toml, and the files they are for."""
+
+    name: str
+    version: str
+    digest: str
+    kept_at: str
+    tables: tuple[str, ...] = ()
+    folder: bool = False
+    sections: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    @property
+    def id(self) -> str:
+        """The same for the same files of the same name: there is at most one of each."""
+        return hashlib.sha256(f"{self.name}\n{self.digest}".encode()).hexdigest()[:16]
+
+    @property
+    def owner(self) -> str:
+        """Whose the tables are in the meantime; no plugin can have this name."""
+        return f"~{self.id}"
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names of the kept settings and secrets."""
+        return tuple(sorted({key for section in self.sections.values() for key in section}))
+
+    def words(self) -> tuple[str, ...]:
+        """Return what is kept, in words; empty when nothing is."""
+        found: list[str] = []
+        if self.tables:
+            found.append(f"tables: {', '.join(self.tables)}")
+        if self.folder:
+            found.append("data folder")
+        if self.settings:
+            found.append(f"settings: {', '.join(self.settings)}")
+        return tuple(found)
+
+    def as_json(self) -> JsonObject:
+        """Return what may be shown: no value of a setting."""
+        return {
+            "name": self.name,
+            "version": self.version,
+            "digest": self.digest,
+            "kept_at": self.kept_at,
+            "tables": list(self.tables),
+            "folder": self.folder,
+            "settings": list(self.settings),
+        }
+
+    def as_record(self) -> JsonObject:
+        """Return all of it, secrets included, for files that nobody else reads."""
+        return cast("JsonObject", msgspec.to_builtins(self))
+
+    @classmethod
+    def from_record(cls, data: Any) -> KeptData:
+        """Read it back. Raises ValueError when it is none."""
+        try:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError("this is no record of kept data") from error
+
+
+def kept_settings(section: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return those keys of a section of local.toml that are kept."""
+    return {key: value for key, value in section.items() if key not in NOT_KEPT}
+
+
+class KeptRecords:
+    """The records of kept data, one private file each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def all(self, name: str | None = None) -> tuple[KeptData, ...]:
+        """Return what is kept, of all plugins or of one name; oldest first. Blocks."""
+        found = [one for one in self._read() if name in {None, one.name}]
+        return tuple(sorted(found, key=lambda one: (one.name, one.kept_at, one.version)))
+
+    def write(self, kept: KeptData) -> None:
+        """Keep a record, durably."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_json(self._path(kept), {"format": FORMAT, **kept.as_record()})
+
+    def remove(self, kept: KeptData) -> None:
+        """Remove a record; one that is not there is fine."""
+        self._path(kept).unlink(missing_ok=True)
+
+    def _path(self, kept: KeptData) -> Path:
+        return self._directory / f"{kept.id}.json"
+
+    def _read(self) -> Iterator[KeptData]:
+        for path in self._directory.glob("[0-9a-f]*.json"):
+            try:
+                data = read_json(path)
+                if isinstance(data, dict) and data.pop("format", None) == FORMAT:
+                    yield KeptData.from_record(data)
+            except (OSError, ValueError):  # it is nobody's then, and gives nobody anything
+                continue
