@@ -25,6 +25,7 @@ from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
 from kaged.services.contract import AuthField, FlowStarter
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
+from kaged.services.secret_search import CallSecrets
 
 OFFER_LIFE_S: Final = 600
 OFFERS_LIMIT: Final = 256
@@ -268,7 +269,7 @@ class LinkPage:
             if offer.attempts >= ATTEMPTS_LIMIT:
                 self.end(ticket)
                 return "403 Forbidden", _page("Too many attempts", "<p>Ask for a new link.</p>")
-            return "401 Unauthorized", _form(offer, error.message)
+            return "401 Unauthorized", _form(offer, _without_secrets(error.message, fields, typed))
         finally:
             offer.busy = False
         code = secrets.token_urlsafe(_CODE_BYTES)
@@ -280,6 +281,13 @@ class LinkPage:
             "nobody else.</p>"
             f"<p><code>{html.escape(code)}</code></p>",
         )
+
+
+def _without_secrets(message: str, fields: tuple[AuthField, ...], typed: dict[str, str]) -> str:
+    """Return why something was refused, unless that repeats what was typed into a secret field."""
+    known = CallSecrets()
+    known.learn(*(typed[one.name] for one in fields if one.secret))
+    return "The service does not accept this." if known.found_in_text(message) else message
 
 
 def _form(offer: _Offer, problem: str = "") -> str:
