@@ -88,6 +88,7 @@ async def build_services(
     pipeline: Callable[[], Pipeline | None],
     labels: SessionLabels,
     approvals: CallApprovals,
+    project_name: Callable[[str], str | None],
     clock: Clock,
     closing: AsyncExitStack,
 ) -> AccountService:
@@ -96,7 +97,7 @@ async def build_services(
     Inputs are told apart by a digest with the key `fingerprints`. It outlives the process: a call
     that is repeated after a restart, or waited for consent, is the same call. `skill_metadata` is
     what the files of the operator's skills say; it changes with them. `grant_of` says what
-    a person is and may call by now.
+    a person is and may call by now, `project_name` what people call a project.
 
     Raises:
         KagedError: the signing secret cannot be used.
@@ -118,7 +119,13 @@ async def build_services(
     limits = RateLimits(clock)
     await _keep_limits(limits, memory.rows, closing)
     flows = AuthFlows(
-        memory.rows, accounts, memory.vault, limits, clock, ttl_s=section.flow_ttl_seconds
+        memory.rows,
+        accounts,
+        memory.vault,
+        limits,
+        clock,
+        ttl_s=section.flow_ttl_seconds,
+        project_name=project_name,
     )
     calls = MutatingCalls(memory.calls, clock)
     consents = Consents(inbox, clock, on_plan)

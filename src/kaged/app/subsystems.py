@@ -194,6 +194,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         pipeline=lambda: active_pipeline.pipeline,
         labels=sessions.labels,
         approvals=approvals,
+        project_name=projects.name_of,
         clock=clock,
         closing=closing,
     )

@@ -13,18 +13,24 @@ from kaged.cage.configured import cage_settings
 from kaged.cli.context import locations, quiet_logs
 from kaged.config.settings import Settings, read_settings
 from kaged.plugins.lint import LintReport, check_plugin
-from kaged.services.bridge_check import BridgeReport, check_bridge
+from kaged.services.bridge_check import BridgeReport, check_bridge, check_sidecar
 
 Report = TypeVar("Report")
 
 
 def check_command(
-    command: Sequence[str], namespace: str, env: Mapping[str, str], timeout_s: float
+    command: Sequence[str],
+    namespace: str,
+    env: Mapping[str, str],
+    timeout_s: float,
+    *,
+    sidecar: bool,
 ) -> BridgeReport:
-    """Try a bridge with a temporary key."""
+    """Try a bridge or a sidecar with a temporary key."""
+    check = check_sidecar if sidecar else check_bridge
 
     async def work(spawner: Spawner, _settings: Settings) -> BridgeReport:
-        return await check_bridge(
+        return await check(
             command, namespace, spawner=spawner, environ=os.environ, env=env, timeout_s=timeout_s
         )
 

@@ -24,7 +24,7 @@ from kaged.config.coresections import (
 )
 from kaged.config.files import Privacy
 from kaged.config.nodes import Node
-from kaged.config.people_section import PEOPLE, PersonSection
+from kaged.config.people_section import PEOPLE, TEAMS, PersonSection, TeamSection
 from kaged.config.pipeline_section import PipelineSection
 from kaged.config.providers import CapabilitiesSection, SkillSection
 from kaged.config.reading import DocumentPosition, Loaded, Reading
@@ -57,6 +57,9 @@ class DaemonConfig:
         "People whom a front end or a sign-in names, by id; `*` is everybody else. As soon as "
         "somebody is named, whoever is not may use nothing.",
         default_factory=empty_map,
+    )
+    teams: Mapping[str, TeamSection] = key(
+        TEAMS, "Teams into which their leads invite people.", default_factory=empty_map
     )
     storage: StorageSection = section("The database.", factory=StorageSection)
     sandbox: SandboxSection = section("Cages.", factory=SandboxSection)

@@ -1,4 +1,4 @@
-"""`[people]` and `[auth.front_end]`: whom the operator names, and what a front end may say of them.
+"""`[people]`, `[teams]` and `[auth.front_end]`: whom the operator names, what a front end may say.
 
 An unknown key is an error here, not a warning: a list that was misspelled would leave everything
 open that it was meant to close.
@@ -18,20 +18,29 @@ from kaged.config.shapes import TextShape
 from kaged.kernel.identity import (
     MAX_GROUPS,
     PERSON_ID,
-    SERVICE_PREFIX,
+    RESERVED_PREFIXES,
     People,
     PersonGrant,
+    TeamGrant,
     is_group_name,
 )
 
 MAX_PEOPLE: Final = 1000
 MAX_LISTED: Final = 200
 MAX_CLAIMS: Final = 16
+MAX_TEAMS: Final = 200
 
+_NAMED: Final = rf"(?!{'|'.join(RESERVED_PREFIXES)}){PERSON_ID}"
 _PERSON: Final = TextShape(
     max_chars=128,
-    pattern=rf"\*|(?!{SERVICE_PREFIX}){PERSON_ID}",
+    pattern=rf"\*|{_NAMED}",
     means="a person's id, or * for everybody else",
+)
+_LEAD: Final = TextShape(max_chars=128, pattern=_NAMED, means="a person's id")
+_TEAM: Final = TextShape(
+    max_chars=32,
+    pattern=r"[a-z0-9][a-z0-9_-]*",
+    means="a team's name (lower case, digits, _ and -)",
 )
 _PROJECT: Final = TextShape(max_chars=128, pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*", means="a project")
 _OPERATION: Final = TextShape(
@@ -122,6 +131,40 @@ class PersonSection:
     )
 
 
+@record
+class TeamSection:
+    """A team into which its leads invite people, and what those may use.
+
+    It says nothing about people whom `[people]`, a front end or a sign-in puts into the team.
+    """
+
+    leads: tuple[str, ...] = key(
+        ListOf(_LEAD, max_items=MAX_LISTED, unique=True),
+        "The people, by id, who may invite others into this team.",
+        default=(),
+    )
+    roles: tuple[str, ...] = key(
+        ListOf(_GROUP, max_items=MAX_GROUPS, unique=True),
+        "Roles of the people whom they invite.",
+        default=(),
+    )
+    projects: tuple[str, ...] = key(
+        ListOf(_PROJECT, max_items=MAX_LISTED, unique=True),
+        "Ids or slugs of the projects that the invited may use. Left out: none.",
+        default=(),
+    )
+    operations: tuple[str, ...] = key(
+        ListOf(_OPERATION, max_items=MAX_LISTED, unique=True),
+        "Operations of capabilities that the invited may call. Left out: none.",
+        default=(),
+    )
+
+
+TEAMS: Final = MapOf(
+    RecordShape(TeamSection, unknown=Severity.ERROR),
+    _TEAM,
+    max_items=MAX_TEAMS,
+)
 PEOPLE: Final = MapOf(
     RecordShape(PersonSection, unknown=Severity.ERROR),
     _PERSON,
@@ -129,9 +172,22 @@ PEOPLE: Final = MapOf(
 )
 
 
-def people_of(sections: Mapping[str, PersonSection]) -> People:
-    """Return the people of the sections, with what each is allowed."""
-    return People(MappingProxyType({name: _grant(one) for name, one in sections.items()}))
+def people_of(sections: Mapping[str, PersonSection], teams: Mapping[str, TeamSection]) -> People:
+    """Return the people and teams of the sections, with what each is allowed."""
+    return People(
+        MappingProxyType({name: _grant(one) for name, one in sections.items()}),
+        MappingProxyType({name: _team(name, one) for name, one in teams.items()}),
+    )
+
+
+def _team(name: str, one: TeamSection) -> TeamGrant:
+    invited = PersonGrant(
+        frozenset(one.roles),
+        frozenset({name}),
+        frozenset(one.projects),
+        frozenset(one.operations),
+    )
+    return TeamGrant(frozenset(one.leads), invited)
 
 
 def _grant(one: PersonSection) -> PersonGrant:

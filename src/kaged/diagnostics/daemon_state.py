@@ -50,7 +50,8 @@ class DaemonState:
     def people(self) -> People:
         """The people whom the settings in force name."""
         if self._people is None or self._people[0] is not self.settings:
-            self._people = self.settings, people_of(self.settings.daemon.value.people)
+            config = self.settings.daemon.value
+            self._people = self.settings, people_of(config.people, config.teams)
         return self._people[1]
 
     def grant_of(self, person_id: str) -> PersonGrant:

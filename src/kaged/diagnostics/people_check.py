@@ -11,17 +11,19 @@ from kaged.config.problems import format_key_path
 from kaged.config.reading import Loaded
 from kaged.kernel.identity import EVERYBODY_ELSE
 
-WHAT: Final = "The people whom [people] names, and the projects they may use."
+WHAT: Final = "The people and teams of [people] and [teams], and the projects they may use."
 _NAMED: Final = 5
 
 
 def people_row(config: Loaded[DaemonConfig], known: Collection[str]) -> CheckRow:
     """Return the row; `known` holds the ids and slugs of all projects."""
-    people = config.value.people
+    people, teams = config.value.people, config.value.teams
+    listed = [(("people", name), one.projects or ()) for name, one in people.items()]
+    listed += [(("teams", name), one.projects) for name, one in teams.items()]
     unknown = [
-        f"{_place(config, name)}: {project!r} is no project"
-        for name, person in people.items()
-        for project in person.projects or ()
+        f"{_place(config, where)}: {project!r} is no project"
+        for where, projects in listed
+        for project in projects
         if project not in known
     ]
     if unknown:
@@ -40,8 +42,8 @@ def people_row(config: Loaded[DaemonConfig], known: Collection[str]) -> CheckRow
     return CheckRow("people", CheckStatus.OK, WHAT, f"{count} named, everybody else {others}")
 
 
-def _place(config: Loaded[DaemonConfig], name: str) -> str:
-    """Return where the list of projects of a person stands."""
-    path = format_key_path(("people", name, "projects"))
+def _place(config: Loaded[DaemonConfig], where: tuple[str, str]) -> str:
+    """Return where the list of projects of a person or team stands."""
+    path = format_key_path((*where, "projects"))
     origin = config.provenance.get(path)
     return path if origin is None else f"{origin}: {path}"

@@ -26,6 +26,12 @@ PERSON_ID: Final = r"[A-Za-z0-9@][A-Za-z0-9._@+=:-]{0,127}"
 SERVICE_PREFIX: Final = "service:"
 """How the ids of service accounts begin, and those of nobody else."""
 
+TEAM_PREFIX: Final = "team:"
+"""How the ids of people begin who were invited into a team: `team:<team>:<name>`."""
+
+RESERVED_PREFIXES: Final = (SERVICE_PREFIX, TEAM_PREFIX)
+"""How no id begins that a front end, a sign-in or `[people]` names."""
+
 MAX_GROUPS: Final = 64
 """How many roles, and how many teams, a source may name."""
 
@@ -85,6 +91,14 @@ class PersonGrant:
     operations: frozenset[str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TeamGrant:
+    """A team into which `leads` may invite people, and what those are allowed."""
+
+    leads: frozenset[str]
+    invited: PersonGrant
+
+
 EVERYBODY_ELSE: Final = "*"
 EVERYTHING: Final = PersonGrant()
 NOTHING: Final = PersonGrant(projects=frozenset(), operations=frozenset())
@@ -92,20 +106,37 @@ NOTHING: Final = PersonGrant(projects=frozenset(), operations=frozenset())
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """The people whom the operator has named, with what each is allowed.
+    """The people and teams whom the operator has named, with what each is allowed.
 
     Where nobody is named, everybody whom a verified source names may use everything that is open
     to people. As soon as somebody is named, the others get what stands under `*`, or nothing.
+    Who was invited into a team gets what the team says, and nothing when it is gone.
     """
 
     grants: Mapping[str, PersonGrant] = field(default_factory=lambda: MappingProxyType({}))
+    teams: Mapping[str, TeamGrant] = field(default_factory=lambda: MappingProxyType({}))
 
     def grant_of(self, person_id: str) -> PersonGrant:
         """Return what a person is allowed."""
+        team = team_of(person_id)
+        if team is not None:
+            found = self.teams.get(team)
+            return NOTHING if found is None else found.invited
         if not self.grants:
             return EVERYTHING
         named = self.grants.get(person_id)
         return self.grants.get(EVERYBODY_ELSE, NOTHING) if named is None else named
+
+    def led_by(self, person_id: str) -> frozenset[str]:
+        """Return the teams into which a person may invite."""
+        return frozenset(name for name, team in self.teams.items() if person_id in team.leads)
+
+
+def team_of(person_id: str) -> str | None:
+    """Return the team into which somebody was invited, by their id; None for everybody else."""
+    if not person_id.startswith(TEAM_PREFIX):
+        return None
+    return person_id.removeprefix(TEAM_PREFIX).partition(":")[0]
 
 
 class ActorKey(NamedTuple):

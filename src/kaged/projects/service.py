@@ -96,6 +96,11 @@ class ProjectService:
         project = self._loaded.get(project_id)
         return project is not None and project.trusted
 
+    def name_of(self, project_id: str) -> str | None:
+        """Return a project's name for people; None for one that is not loaded."""
+        project = self._loaded.get(project_id)
+        return None if project is None else project.record.name
+
     def restricted(self) -> list[str]:
         """Return the slugs of the projects that are held to reading."""
         found = (one for one in self._loaded.values() if one.tree is not None and not one.trusted)

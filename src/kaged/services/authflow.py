@@ -7,6 +7,7 @@ of the host. What only the host may know of it lies encrypted beside it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -39,6 +40,7 @@ MIN_TTL_S: Final = 30
 MAX_TTL_S: Final = 3600
 FLOWS_PER_USER: Final = 10  # SC-AMB-34
 FLOWS_LIMIT: Final = 1000
+STARTERS_LIMIT: Final = 8  # how many agents that asked for the same a flow names
 FAILURES_LIMIT: Final = 5  # SC-AMB-32
 DEFAULT_POLL_S: Final = 5
 POLLS_REMEMBERED: Final = 1000
@@ -60,12 +62,14 @@ class AuthFlows:
         clock: Clock,
         *,
         ttl_s: int = DEFAULT_TTL_S,
+        project_name: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         self._rows = rows
         self._accounts = accounts
         self._vault = vault
         self._limits = limits
         self._clock = clock
+        self._project_name = project_name
         self._ttl_s = max(MIN_TTL_S, min(ttl_s, MAX_TTL_S))
         self._claimed: set[str] = set()
         self._ends = FlowEnds(clock)
@@ -92,6 +96,8 @@ class AuthFlows:
             for row in pending:
                 if (row.capability_id, row.account_hint) == (capability.text, hint):
                     flow = self._opened_if(row)
+                    if flow is not None:
+                        flow = await self._also_begun_by(flow, self._starter(caller))
                     if flow is not None and await flow_pages.is_alive(capability, flow):
                         return flow
                     # Its page has ended, after wrong passwords for one, or its key is gone:
@@ -102,11 +108,12 @@ class AuthFlows:
             self._limits.require_begin(caller.user_id, capability.id.namespace)
             if len(pending) >= FLOWS_PER_USER:
                 raise _too_many()
-            call = contract.AuthBeginCall(capability.text, hint, caller.context)
+            begun_by = (self._starter(caller),)
+            call = contract.AuthBeginCall(capability.text, hint, caller.context, begun_by)
             entry = capability.provider
             known = CallSecrets(entry.rules.secrets)
             found = await ask_provider(entry, entry.provider.auth_begin(call), known)
-            flow = self._checked_begin(caller, capability, hint, found, known)
+            flow = self._checked_begin(caller, call, capability, found, known)
             if not await self._rows.add_flow(flow.row, FLOWS_LIMIT):
                 raise _too_many()
             self._ends.note(flow.row)
@@ -115,8 +122,8 @@ class AuthFlows:
     def _checked_begin(
         self,
         caller: ServiceCaller,
+        call: contract.AuthBeginCall,
         capability: RegisteredCapability,
-        hint: str | None,
         found: object,
         known: CallSecrets,
     ) -> Flow:
@@ -140,7 +147,7 @@ class AuthFlows:
             new_flow_id(),
             caller.user_id,
             capability.text,
-            hint,
+            call.account_hint,
             found.flow_type,
             found.poll_interval_s,
             b"",
@@ -158,9 +165,31 @@ class AuthFlows:
             uses_pkce=found.uses_pkce or "code_challenge" in url,
             redirect_uri=found.redirect_uri,
             fields=flow_checks.checked_fields(found.fields),
+            begun_by=call.begun_by,
         )
-        sealed = self._vault.seal(flow_binding(row), hidden_of(flow))
-        return replace(flow, row=replace(row, sealed=sealed))
+        return self._sealed(flow)
+
+    def _starter(self, caller: ServiceCaller) -> contract.FlowStarter:
+        """Return who begins, as the page may name them."""
+        if caller.in_person:
+            return contract.FlowStarter(in_person=True)
+        project_id = caller.token.routing.project_id
+        return contract.FlowStarter(
+            None if caller.actor is None else caller.actor.agent_path,
+            None if project_id is None else self._project_name(project_id),
+        )
+
+    async def _also_begun_by(self, flow: Flow, starter: contract.FlowStarter) -> Flow:
+        """Return a pending flow that also names who asks for it now; the latest are kept."""
+        if starter in flow.begun_by:
+            return flow
+        named = self._sealed(replace(flow, begun_by=(*flow.begun_by, starter)[-STARTERS_LIMIT:]))
+        await self._rows.reseal_flow(named.row.flow_id, named.row.sealed)
+        return named
+
+    def _sealed(self, flow: Flow) -> Flow:
+        sealed = self._vault.seal(flow_binding(flow.row), hidden_of(flow))
+        return replace(flow, row=replace(flow.row, sealed=sealed))
 
     # ---- finding
 

@@ -1,7 +1,8 @@
-"""`check_bridge`: try a bridge out as a host would, and say what its author should know.
+"""`check_bridge`, `check_sidecar`: try one out as a host would, and tell its author what to know.
 
 The bridge runs with a throw-away key, for people who do not exist; it is asked what it offers,
-given tokens that it must not believe, and calls that it must refuse politely.
+given tokens that it must not believe, and calls that it must refuse politely. A sidecar has to
+listen on loopback only, and to refuse whoever has no token of its own, before it is asked anything.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kaged.services.flow_checks import check_auth_url
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec, bridge_env, find_program
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
+from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.sidecar import SidecarProvider
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.wire import envelope
 from kaged.wire.bridge_methods import invoke_params, parse_definitions
@@ -31,10 +34,29 @@ from kaged.wire.token_keys import KEY_BYTES, TokenKey
 from kaged.wire.tokens import RoutingClaims, bridge_audience, mint_token
 
 SLOW_S: Final = 1.0
-_BY_HAND: Final = (
+BY_HAND: Final = (
     "give full paths (it starts in an empty directory), and run it by hand with a request on stdin"
 )
+_FAULTS: Final = frozenset({"capability_backend_unavailable", "capability_invalid_output"})
 _NOBODY: Final = CapabilityCallContext("kaged-check-nobody", chat_type="private")
+_IDLE_S: Final = 60.0
+_FIRST_LINE: Final = 'print {"port": NUMBER} as the first line of standard output, and flush it'
+_FIXES: Final = (
+    ("before it said where it is", f"{_FIRST_LINE}; then serve until standard input ends"),
+    ("first line is not", f"{_FIRST_LINE}; anything else goes to standard error"),
+    ("said nothing", f"{_FIRST_LINE}, as soon as it listens"),
+    (
+        "not listen at the port",
+        "listen in the process that was started, before the line is printed",
+    ),
+    ("beyond loopback", "bind to 127.0.0.1, not to 0.0.0.0 or ::"),
+    (
+        "without its token",
+        "answer 401 on every path to a token that the sidecar's key did not sign for ASH_SIDECAR",
+    ),
+    ("refusals differ", "answer every refused request with the same status and the same body"),
+)
+"""Part of what the host says of a sidecar that it does not use, and what its author can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +141,7 @@ class _Check:
         self._host_key = TokenKey(secrets.token_bytes(KEY_BYTES))
         self._key = self._host_key.for_bridge(spec.namespace)
         everybody = asyncio.Semaphore(4)
+        self._page = LinkPage(clock)
         self._provider = BridgeProvider(
             spec,
             self._host_key,
@@ -127,6 +150,7 @@ class _Check:
             clock=clock,
             environ=environ,
             directory=folder / "a",
+            page=self._page,
         )
         self._environ = environ
         self._make_runner: Callable[[], BridgeRunner] = lambda: BridgeRunner(
@@ -148,10 +172,11 @@ class _Check:
         await self._believes_nobody(found)
         await self._refuses_politely(found)
         for capability in found:
-            await self._links(capability)
+            await check_links(self._report, self._provider, capability)
 
     async def close(self) -> None:
         await self._provider.close()
+        await self._page.close()
         if self._runner is not None:
             await self._runner.close()
 
@@ -163,7 +188,7 @@ class _Check:
         try:
             answer = await self._ask("definitions", {})
         except KagedError as error:
-            add("starts", CheckStatus.FAIL, error.message, _BY_HAND)
+            add("starts", CheckStatus.FAIL, error.message, BY_HAND)
             return []
         took_s = self._clock.monotonic_s() - began_s
         slow = took_s > SLOW_S
@@ -186,15 +211,7 @@ class _Check:
         found = list(registry.list())
         self._report.capabilities = [one.text for one in found]
         add("definitions", CheckStatus.OK, ", ".join(self._report.capabilities))
-        for one in found:
-            bare = [name for name, op in one.operations.items() if not op.spec.input_schema]
-            if bare:
-                add(
-                    f"schemas.{one.text}",
-                    CheckStatus.WARN,
-                    f"no input schema: {', '.join(sorted(bare))}",
-                    "with one the host refuses wrong input before the bridge is started",
-                )
+        note_schemas(self._report, found)
         return found
 
     async def _believes_nobody(self, found: list[RegisteredCapability]) -> None:
@@ -211,7 +228,9 @@ class _Check:
         }
         believed: list[str] = []
         for name, token in bad.items():
-            answer = await self._try(lambda token=token: self._invoke(capability, operation, token))
+            answer = await try_call(
+                self._report, lambda token=token: self._invoke(capability, operation, token)
+            )
             if answer is None:
                 return
             if not isinstance(answer, envelope.BridgeFailure):
@@ -236,42 +255,12 @@ class _Check:
         }
         add = self._report.add
         for row, ask in questions.items():
-            answer = await self._try(ask)
+            answer = await try_call(self._report, ask)
             if isinstance(answer, envelope.BridgeFailure):
                 add(row, CheckStatus.OK, answer.code, "")
             elif answer is not None:
                 fix = "answer capability_invalid_input"
                 add(row, CheckStatus.WARN, "answered as if it existed", fix)
-
-    async def _links(self, capability: RegisteredCapability) -> None:
-        needing = [name for name, one in capability.operations.items() if one.spec.requires_auth]
-        if not needing:
-            return
-        add = self._report.add
-        try:
-            begun = await self._provider.auth_begin(AuthBeginCall(capability.text, None, _NOBODY))
-            check_auth_url(begun.auth_url)
-        except KagedError as error:
-            add(f"auth_begin.{capability.text}", CheckStatus.FAIL, error.message, "see bridge-v1")
-        else:
-            add(f"auth_begin.{capability.text}", CheckStatus.OK, begun.flow_type)
-        harmless = [name for name in needing if not capability.operations[name].spec.mutating]
-        if not harmless:
-            return
-        answer = await self._try(lambda: self._provider.invoke(_nobodys(capability, harmless[0])))
-        if answer is not None:
-            add(
-                f"isolation.{capability.text}",
-                CheckStatus.WARN,
-                f"{harmless[0]} answered for a person who never linked an account",
-                "answer capability_auth_required for people whom the bridge does not know",
-            )
-        else:
-            add(
-                f"isolation.{capability.text}",
-                CheckStatus.OK,
-                "a person without an account gets nothing",
-            )
 
     # -- own -------------------------------------------------------------------------------------
 
@@ -300,24 +289,6 @@ class _Check:
             raise CapabilityError(f"no answer within {self._spec.timeout_s:.0f} s") from None
         return envelope.parse_answer(said, request_id)
 
-    async def _try(
-        self, ask: Callable[[], Awaitable[envelope.BridgeAnswer | JsonObject]]
-    ) -> envelope.BridgeAnswer | JsonObject | None:
-        """Ask; a refusal of the host's own is a None, a broken envelope a failed row as well."""
-        try:
-            return await ask()
-        except envelope.EnvelopeViolation as error:
-            self._report.add("envelope", CheckStatus.FAIL, error.message, "see bridge-v1")
-        except CapabilityError as error:
-            if error.code in {"capability_backend_unavailable", "capability_invalid_output"}:
-                self._report.add(
-                    "errors",
-                    CheckStatus.WARN,
-                    error.message,
-                    "report errors in the envelope and exit with 0",
-                )
-        return None
-
     def _token(self, key: TokenKey | None = None) -> str:
         return mint_token(
             key or self._key,
@@ -326,6 +297,83 @@ class _Check:
             routing=RoutingClaims(chat_type=_NOBODY.chat_type),
             audience=bridge_audience(self._spec.namespace),
         )
+
+
+def note_schemas(report: BridgeReport, found: list[RegisteredCapability]) -> None:
+    """Note operations whose input only the program itself can check."""
+    for one in found:
+        bare = [name for name, op in one.operations.items() if not op.spec.input_schema]
+        if bare:
+            report.add(
+                f"schemas.{one.text}",
+                CheckStatus.WARN,
+                f"no input schema: {', '.join(sorted(bare))}",
+                "with one the host refuses wrong input before the bridge is started",
+            )
+
+
+async def check_links(
+    report: BridgeReport, provider: BridgeProvider, capability: RegisteredCapability
+) -> None:
+    """Begin to link an account, and call for somebody who has none."""
+    needing = [name for name, one in capability.operations.items() if one.spec.requires_auth]
+    if not needing:
+        return
+    add = report.add
+    try:
+        begun = await provider.auth_begin(AuthBeginCall(capability.text, None, _NOBODY))
+        check_auth_url(begun.auth_url)
+    except KagedError as error:
+        add(f"auth_begin.{capability.text}", CheckStatus.FAIL, error.message, "see bridge-v1")
+    else:
+        add(f"auth_begin.{capability.text}", CheckStatus.OK, begun.flow_type)
+    harmless = [name for name in needing if not capability.operations[name].spec.mutating]
+    if not harmless:
+        return
+    # Without an input that it needs, an operation may fail in any way: that is no fault to note.
+    free = [
+        name
+        for name in harmless
+        if not capability.operations[name].spec.input_schema.get("required")
+    ]
+    chosen = (free or harmless)[0]
+    asked = nobodys(capability, chosen)
+    answer = await try_call(report, lambda: provider.invoke(asked), note_faults=bool(free))
+    if answer is not None:
+        add(
+            f"isolation.{capability.text}",
+            CheckStatus.WARN,
+            f"{chosen} answered for a person who never linked an account",
+            "answer capability_auth_required for people whom the bridge does not know",
+        )
+    else:
+        add(
+            f"isolation.{capability.text}",
+            CheckStatus.OK,
+            "a person without an account gets nothing",
+        )
+
+
+async def try_call(
+    report: BridgeReport,
+    ask: Callable[[], Awaitable[envelope.BridgeAnswer | JsonObject]],
+    *,
+    note_faults: bool = True,
+) -> envelope.BridgeAnswer | JsonObject | None:
+    """Ask; a refusal of the host's own is a None, a broken envelope a failed row as well."""
+    try:
+        return await ask()
+    except envelope.EnvelopeViolation as error:
+        report.add("envelope", CheckStatus.FAIL, error.message, "see bridge-v1")
+    except CapabilityError as error:
+        if note_faults and error.code in _FAULTS:
+            report.add(
+                "errors",
+                CheckStatus.WARN,
+                error.message,
+                "report errors in the envelope and exit with 0",
+            )
+    return None
 
 
 def _some_operation(found: list[RegisteredCapability]) -> tuple[RegisteredCapability, str]:
@@ -337,7 +385,8 @@ def _some_operation(found: list[RegisteredCapability]) -> tuple[RegisteredCapabi
     return found[0], "kaged_no_such_operation"
 
 
-def _nobodys(capability: RegisteredCapability, operation: str) -> InvokeCall:
+def nobodys(capability: RegisteredCapability, operation: str) -> InvokeCall:
+    """Return a call for a person who does not exist."""
     return InvokeCall(
         capability_id=capability.text,
         operation=operation,
@@ -361,3 +410,89 @@ class _NoState:
 
     async def delete(self, name: str, *, chat: bool = False) -> bool:
         return False
+
+
+async def check_sidecar(
+    command: Sequence[str],
+    namespace: str,
+    *,
+    spawner: Spawner,
+    environ: Mapping[str, str],
+    env: Mapping[str, str],
+    timeout_s: float = 30.0,
+) -> BridgeReport:
+    """Try a sidecar out. `env` is what its provider section would give it on top."""
+    report, clock = BridgeReport(), SystemClock()
+    spec = BridgeSpec("check", namespace, tuple(command), timeout_s, env=tuple(env.items()))
+    page = LinkPage(clock)
+    with tempfile.TemporaryDirectory(prefix="kaged-sidecar-") as folder:
+        provider = SidecarProvider(
+            spec,
+            TokenKey(secrets.token_bytes(KEY_BYTES)),
+            spawner=spawner,
+            everybody=asyncio.Semaphore(4),
+            clock=clock,
+            environ=environ,
+            directory=Path(folder),
+            page=page,
+            idle_s=_IDLE_S,
+        )
+        try:
+            for capability in await _offered(report, provider, timeout_s):
+                await _refuses_politely(report, provider, capability)
+                await check_links(report, provider, capability)
+        finally:
+            await provider.close()
+            await page.close()
+    return report
+
+
+async def _offered(
+    report: BridgeReport, provider: SidecarProvider, timeout_s: float
+) -> list[RegisteredCapability]:
+    """Start one that serves nobody, and ask it what there is once it has shown its guard."""
+    registry = CapabilityRegistry(SystemClock())
+    try:
+        async with asyncio.timeout(timeout_s):
+            await provider.definitions()
+    except TimeoutError:
+        said = f"it said nothing within {timeout_s:.0f} s"
+        report.add("guarded", CheckStatus.FAIL, said, _fix_of(said))
+        return []
+    except KagedError as error:
+        report.add("guarded", CheckStatus.FAIL, error.message, _fix_of(error.message))
+        return []
+    report.add(
+        "guarded", CheckStatus.OK, "on loopback, and refuses whoever has no token of its own"
+    )
+    try:
+        await registry.register(provider)
+    except KagedError as error:
+        report.add("definitions", CheckStatus.FAIL, error.message, "see the reference of bridge-v1")
+        return []
+    found = list(registry.list())
+    report.capabilities = [one.text for one in found]
+    report.add("definitions", CheckStatus.OK, ", ".join(report.capabilities))
+    note_schemas(report, found)
+    return found
+
+
+async def _refuses_politely(
+    report: BridgeReport, provider: SidecarProvider, capability: RegisteredCapability
+) -> None:
+    """Ask for what is not there: an error in the envelope is wanted."""
+    row = f"unknown_operation.{capability.text}"
+    try:
+        await provider.invoke(nobodys(capability, "kaged_no_such_operation"))
+    except CapabilityError as error:
+        polite = error.code not in _FAULTS
+        fix = "" if polite else "report errors in the envelope, and go on serving"
+        status = CheckStatus.OK if polite else CheckStatus.WARN
+        report.add(row, status, error.code if polite else error.message, fix)
+    else:
+        fix = "answer capability_invalid_input"
+        report.add(row, CheckStatus.WARN, "answered as if it existed", fix)
+
+
+def _fix_of(message: str) -> str:
+    return next((fix for part, fix in _FIXES if part in message), BY_HAND)

@@ -115,13 +115,25 @@ class StateHandle(Protocol):
         ...
 
 
+class FlowStarter(NamedTuple):
+    """Who began a flow: an agent of a project, or with `in_person` its person, without an agent.
+
+    `agent` and `project` are names for people; None where they are not known any more.
+    """
+
+    agent: str | None = None
+    project: str | None = None
+    in_person: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class AuthBeginCall:
-    """A person wants to link an account."""
+    """A person wants to link an account; `begun_by` says through which agent, if any."""
 
     capability_id: str
     account_hint: str | None
     context: CapabilityCallContext
+    begun_by: tuple[FlowStarter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +238,7 @@ class AuthResumeCall:
     flow_state: JsonObject = field(repr=False)
     capability_id: str
     user_id: str
+    begun_by: tuple[FlowStarter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import msgspec
 
 from kaged.base import Clock, JsonObject, JsonValue, iso_utc
 from kaged.base.lazy_dataclass import dataclass
-from kaged.services.contract import AuthField
+from kaged.services.contract import AuthField, FlowStarter
 from kaged.services.known_secrets import secret_texts
 from kaged.store.service_rows import FlowRow
 
@@ -24,6 +24,7 @@ class Flow:
     """A pending flow. Everything but `row` lies encrypted in the database.
 
     The address too: whoever has that of a page could complete the flow with another account.
+    `begun_by` names everybody who asked for it, since those who ask for the same share one flow.
     """
 
     row: FlowRow
@@ -34,6 +35,7 @@ class Flow:
     uses_pkce: bool
     redirect_uri: str | None
     fields: tuple[AuthField, ...] = ()
+    begun_by: tuple[FlowStarter, ...] = ()
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -83,7 +85,9 @@ def flow_of(row: FlowRow, hidden: bytes) -> Flow:
     """Return a stored flow from its row and what was encrypted in it."""
     known = msgspec.json.decode(hidden)
     asked = tuple(AuthField(**one) for one in known.pop("fields"))
-    return Flow(row, **known, fields=asked)
+    # Flows of earlier versions do not say who began them.
+    starters = tuple(FlowStarter(*one) for one in known.pop("begun_by", ()))
+    return Flow(row, **known, fields=asked, begun_by=starters)
 
 
 def flow_binding(row: FlowRow) -> tuple[str, ...]:

@@ -37,5 +37,10 @@ def close_page(capability: RegisteredCapability | None, flow: Flow) -> None:
 def _call(flow: Flow) -> AuthResumeCall:
     row = flow.row
     return AuthResumeCall(
-        flow.auth_url, row.expires_at_ms, flow.flow_state, row.capability_id, row.user_id
+        flow.auth_url,
+        row.expires_at_ms,
+        flow.flow_state,
+        row.capability_id,
+        row.user_id,
+        flow.begun_by,
     )

@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Final
 
-from sqlalchemy import Connection, delete, func
+from sqlalchemy import ColumnElement, Connection, and_, delete, func
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.identity import TEAM_PREFIX, team_of
 from kaged.store.record_table import RecordTable
 from kaged.store.rows import RowRepository
 from kaged.store.schema import invitations
 
 MAX_OPEN: Final = 20
-"""How many invitations of one person can be used at a time."""
+"""How many invitations of one person, or of one inviter into one team, can be used at a time."""
 KEPT_MS: Final = 30 * 24 * 3600 * 1000
 """How long one is listed after its end."""
 
@@ -70,14 +71,14 @@ class InvitationRows(RowRepository):
         def work(conn: Connection) -> None:
             conn.execute(delete(invitations).where(ended < made.created_at_ms - KEPT_MS))
             still_open = (
-                _C.person_id == made.person_id,
+                _same_kind(made),
                 _C.used_at_ms.is_(None),
                 _C.revoked_at_ms.is_(None),
                 _C.expires_at_ms > made.created_at_ms,
             )
             if _INVITATIONS.count(conn, *still_open) >= MAX_OPEN:
                 raise KagedError(
-                    f"{made.person_id} has {MAX_OPEN} invitations that can be used.",
+                    f"{_whose(made)} has {MAX_OPEN} invitations that can be used.",
                     code="too_many_invitations",
                     fix="revoke some with `kaged people revoke`",
                 )
@@ -121,3 +122,17 @@ class InvitationRows(RowRepository):
     async def list(self) -> Sequence[InvitationRecord]:
         """Return all of them, the oldest first."""
         return await self._all(_INVITATIONS, _INVITATIONS.select().order_by(_C.created_at_ms))
+
+
+def _same_kind(made: InvitationRecord) -> ColumnElement[bool]:
+    """Return which invitations are counted together with a new one."""
+    team = team_of(made.person_id)
+    if team is None:
+        return _C.person_id == made.person_id
+    below = _C.person_id.startswith(f"{TEAM_PREFIX}{team}:", autoescape=True)
+    return and_(below, _C.created_by == made.created_by)
+
+
+def _whose(made: InvitationRecord) -> str:
+    team = team_of(made.person_id)
+    return made.person_id if team is None else f"{made.created_by} in the team {team}"

@@ -1,12 +1,14 @@
 """Services and bridges that repeat every secret they know, in 46 encodings: none gets out.
 
 An API quotes the token it was shown, which was renewed within the call; userinfo names the person
-after the token; a bridge quotes its key and the operator's password. Then every answer, every log,
-the audit rows and every file of the home are searched for all of them in all encodings.
+after the token; a bridge quotes its key and the operator's password; a sidecar what was typed in
+for it. People come in with invitations. Then every answer, every log, the audit rows and every
+file of the home are searched for all of them in all encodings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -23,7 +25,10 @@ import pytest
 from encodings_of_secrets import encodings
 from fakes.oauth_server import CLIENT_ID, CLIENT_SECRET, OAuthLab, oauth_server
 from requirements.marker import whole
+from whole.harness.people import Guest
 from whole.harness.services import (
+    GUESTS,
+    PYTHON,
     Bridge,
     Desk,
     Person,
@@ -39,6 +44,9 @@ from whole.harness.services import (
 ANN = Person("ann", "private", "c-ann")
 NAMES = list(encodings("any secret"))
 API_TOKEN = "api/tok+n-9f8e7d6c5b4a3928_QWERTY"
+SIDECAR_PIN = "p1n of the shadow/box + 4711"
+WRONG_PIN = "wrong p1n of the shadow/box 0815"
+SIDECAR_PASSWORD = "sidecar <pass> word 2342 & more"
 BRIDGE_PASSWORD = 'bridge "pass" word & more 0815'
 DESCRIPTION = """\
 description = "A service that repeats"
@@ -103,12 +111,20 @@ class Scene:
     oauth: OAuthLab
     api: QuotingApi
     key_file: Path
+    keys: Path
+    planted: set[str] = field(default_factory=set[str])
     said: list[str] = field(default_factory=list[str])
 
     def asks(self, *steps: dict[str, Any]) -> list[Any]:
         answers = self.desk.asks(ANN, *steps)
         self.said.append(json.dumps(answers, ensure_ascii=False))
         return answers
+
+    def hears(self, got: httpx.Response, *, status: int = 200) -> httpx.Response:
+        """Keep an answer that must hold no secret."""
+        assert got.status_code == status, got.text
+        self.said.append(f"{got.text}{dict(got.headers)}")
+        return got
 
     def begin(self, id_: str) -> dict[str, Any]:
         return result_of(self.asks(step("auth.begin", capability=id_))[0])
@@ -132,7 +148,8 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(desks: Callable[..., Desk], module_path: Path) -> Iterator[Scene]:
-    key_file = module_path / "key"
+    key_file, keys = module_path / "key", module_path / "keys"
+    keys.mkdir()
     with oauth_server() as oauth:
         api = QuotingApi()
         oauth.registry.expires_in = 1  # every call renews its token first
@@ -159,9 +176,17 @@ def scene(desks: Callable[..., Desk], module_path: Path) -> Iterator[Scene]:
             program="bridge_quotes.py",
             env={"KEY_FILE": str(key_file), "BRIDGE_PASSWORD": BRIDGE_PASSWORD},
         )
-        desk = desks(bridge, more=more)
+        shadow = Bridge(
+            module_path,
+            "shadow",
+            type="sidecar",
+            command=[*PYTHON, str(GUESTS / "sidecar_quotes.py")],
+            env={"KEYS": str(keys), "SIDECAR_PASSWORD": SIDECAR_PASSWORD},
+        )
+        more += '[teams.crew]\nleads = ["ann"]\nprojects = ["any"]\n'
+        desk = desks(bridge, shadow, more=more)
         desk.daemon.write("api.toml", DESCRIPTION)
-        yield Scene(desk.open(), oauth, api, key_file)
+        yield Scene(desk.open(), oauth, api, key_file, keys)
         api.close()
 
 
@@ -188,6 +213,12 @@ def linked(scene: Scene) -> Scene:
     wrong = step("auth.complete", flow_id=page["flow_id"], code=API_TOKEN)
     assert code_of(scene.asks(wrong)[0]) == "capability_auth_flow_invalid"
     code = scene.type_token(API_TOKEN, page)
+    result_of(scene.asks(step("auth.complete", flow_id=page["flow_id"], code=code))[0])
+    page = scene.begin("shadow.box")
+    wrong_pin = httpx.post(page["auth_url"], data={"pin": WRONG_PIN}, trust_env=False, timeout=60)
+    scene.hears(wrong_pin, status=401)
+    right_pin = httpx.post(page["auth_url"], data={"pin": SIDECAR_PIN}, trust_env=False, timeout=60)
+    [code] = re.findall(r"<code>([^<]+)</code>", scene.hears(right_pin).text)
     result_of(scene.asks(step("auth.complete", flow_id=page["flow_id"], code=code))[0])
     return scene
 
@@ -240,6 +271,66 @@ def test_a_bridge_that_repeats_its_key_or_its_password_is_not_heard(
             assert encodings(secret)[one["as"]] not in json.dumps(answer, ensure_ascii=False)
 
 
+@whole("SC-SEC-04", "SC-SEC-08")
+@pytest.mark.parametrize("what", ["typed", "ASH_CONTEXT_TOKEN_SECRET", "SIDECAR_PASSWORD"])
+def test_a_sidecar_that_repeats_what_it_knows_is_not_heard(linked: Scene, what: str) -> None:
+    places = {
+        "output": "capability_invalid_output",
+        "key": "capability_invalid_output",
+        "message": "capability_invalid_input",
+        "stderr": None,
+    }
+    secrets = {"typed": SIDECAR_PIN, "SIDECAR_PASSWORD": SIDECAR_PASSWORD}
+    for at, (where, wanted) in enumerate(places.items()):
+        given = [{"what": what, "where": where, "as": name} for name in ["plain", *NAMES[at::4]]]
+        answers = linked.asks(*(invoking("shadow.box", "quote", input=one) for one in given))
+        for one, answer in zip(given, answers, strict=True):
+            if wanted is None:
+                assert result_of(answer)["output"] == {}
+            else:
+                assert code_of(answer) == wanted, one
+            for key in [secrets.get(what)] if what in secrets else texts_in(linked.keys):
+                assert encodings(key or "")[one["as"]] not in json.dumps(answer, ensure_ascii=False)
+    assert texts_in(linked.keys)
+
+
+def texts_in(folder: Path) -> list[str]:
+    return [one.read_text(encoding="utf-8") for one in folder.iterdir()]
+
+
+def test_people_come_in_with_invitations(linked: Scene) -> None:
+    """What lets them in is shown once to whoever invites, and to whoever accepts."""
+    daemon = linked.desk.daemon
+    base = daemon.url.rstrip("/") + "/api/v1/auth"
+    with contextlib.closing(Guest(daemon, ANN)) as ann, httpx.Client(trust_env=False) as browser:
+        made = [json.loads(daemon.cli("people", "invite", "bob", "--json").out) for _ in range(3)]
+        made.append(ann.post("/people/invitations", {"person_id": "dora", "team": "crew"}))
+        near = made[0]["code"][:-5] + "WRONG"
+        linked.planted |= {one["code"] for one in made} | {near}
+        accepted, revoked, _, dora = made
+        token = httpx.post(
+            f"{base}/invitation/token", data={"code": accepted["code"]}, trust_env=False, timeout=60
+        ).json()["token"]
+        form = {"code": dora["code"]}
+        assert browser.get(dora["url"], timeout=60).status_code == 200  # a code in an address
+        linked.hears(
+            browser.post(f"{base}/invitation/token", data={"code": near}, timeout=60), status=403
+        )
+        came = browser.post(f"{base}/invitation", data=form, timeout=60)
+        assert came.status_code == 303, came.text
+        linked.planted |= {token, browser.cookies["kaged_session"]}
+        linked.hears(browser.get(f"{base}/whoami", timeout=60))
+        linked.hears(browser.get(dora["url"], timeout=60), status=403)  # it is used up
+        linked.said.append(json.dumps(ann.get("/people/invitations")))
+        daemon.cli("people", "revoke", revoked["id"])
+        linked.hears(browser.get(revoked["url"], timeout=60), status=403)
+        for shown, status in ((token, 200), (token[:-5] + "WRONG", 401), (near, 401)):
+            bearer = {"Authorization": f"Bearer {shown}"}
+            got = httpx.get(f"{base}/whoami", headers=bearer, trust_env=False, timeout=60)
+            linked.hears(got, status=status)
+        linked.said.append(daemon.cli("people", "list", "--json").out)
+
+
 @whole("SC-SEC-03", "SC-AUD-02", "SC-AMB-41")
 def test_no_answer_no_log_and_no_file_holds_a_secret_in_any_encoding(linked: Scene) -> None:
     desk = linked.desk
@@ -259,7 +350,9 @@ def test_no_answer_no_log_and_no_file_holds_a_secret_in_any_encoding(linked: Sce
     stored = "\n".join(one.read_bytes().decode("utf-8", "replace") for one in files)
     everything = "\n".join((*linked.said, stored)).replace("\\\\", "\\")
     key = linked.key_file.read_text(encoding="utf-8")
-    planted = {API_TOKEN, BRIDGE_PASSWORD, CLIENT_SECRET, key}
+    planted = {API_TOKEN, BRIDGE_PASSWORD, CLIENT_SECRET, key, *linked.planted}
+    planted |= {SIDECAR_PIN, WRONG_PIN, SIDECAR_PASSWORD, *texts_in(linked.keys)}
+    assert len(linked.planted) == 7  # four invitations, one that is none, two who came in
     grants = linked.oauth.registry.grants
     planted |= {grants[-1].access_token, grants[-1].refresh_token, grants[0].access_token}
     leaks = [

@@ -36,12 +36,15 @@ def check(
     timeout: Annotated[
         float, typer.Option("--timeout", min=1, max=300, help="Seconds to wait for each answer.")
     ] = 30.0,
+    sidecar: Annotated[
+        bool, typer.Option("--sidecar", help='It is a sidecar: type = "sidecar".')
+    ] = False,
 ) -> None:
     """Run a bridge as a host would. Exit code 6 if a host could not use it."""
     from kaged.cli.checks import check_command
 
     variables = dict(_variable(one) for one in env or [])
-    report = check_command(program, namespace, variables, timeout)
+    report = check_command(program, namespace, variables, timeout, sidecar=sidecar)
     output.result(report.as_json())
     rows = [[one.id, one.verdict.value, one.detail, one.fix] for one in report.rows]
     output.table(["check", "result", "found", "what to do"], rows)

@@ -22,6 +22,10 @@ Expires = Annotated[
 Access = Annotated[
     str, typer.Option("--access", help="How long they can come in with it: 12h, 30d, 8w.")
 ]
+Team = Annotated[
+    str | None,
+    typer.Option("--team", help="Invite somebody new into this team; PERSON is a name of theirs."),
+]
 Id = Annotated[str, typer.Argument(help="The invitation's id.")]
 
 
@@ -32,9 +36,11 @@ def invite(
     person: Person,
     expires: Expires = "7d",
     access: Access = "30d",
+    team: Team = None,
 ) -> None:
     """Invite a person. The link is shown once and works once."""
     body = {
+        "team": team,
         "person_id": person,
         "expires_in_s": lifetime_s(expires),
         "access_s": lifetime_s(access),

@@ -28,7 +28,9 @@ from kaged.kernel.identity import (
     OWN_PROVIDER,
     PERSON_ID,
     PRIVATE_CHAT,
+    RESERVED_PREFIXES,
     SERVICE_PREFIX,
+    TEAM_PREFIX,
     Actor,
     People,
     VouchedBy,
@@ -467,12 +469,12 @@ def _person(
     named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
         return Actor.operator(rules.operator_id, vouched_by, request_id)
-    if _USER_ID.fullmatch(named) is None or named.startswith(SERVICE_PREFIX):
+    if _USER_ID.fullmatch(named) is None or named.startswith(RESERVED_PREFIXES):
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
-            f"name of a service account ({SERVICE_PREFIX}…).",
+            f"name of a service account ({SERVICE_PREFIX}…) or of the invited ({TEAM_PREFIX}…).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None

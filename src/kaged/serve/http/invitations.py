@@ -1,9 +1,12 @@
-"""`Invitations`: people whom the operator invites, and how they come in afterwards.
+"""`Invitations`: people whom the operator or a lead invites, and how they come in afterwards.
 
 A code is used once and gives one access: a token that says which invitation it came from. Who the
 person is was decided by the operator; what they may use stands in `[people]` and is looked up at
-every request. All of it is held in memory, so that a request is let in without a question to the
-store; what is compared is digests, in constant time.
+every request. A lead names nobody who exists: whom they invite gets an id of its own below the
+team, so that a lead who opens the link is nobody but a new member, and may use what `[teams]` says.
+
+All of it is held in memory, so that a request is let in without a question to the store; what is
+compared is digests, in constant time.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from kaged.kernel.identity import (
     PERSON_ID,
     PRIVATE_CHAT,
     SERVICE_PREFIX,
+    TEAM_PREFIX,
     Actor,
     People,
     PersonFacts,
     VouchedBy,
+    team_of,
 )
 from kaged.kernel.kept_actor import KeptActor
 from kaged.store.invitation_rows import InvitationRecord, InvitationRows
@@ -38,6 +43,8 @@ ACCESS_PREFIX: Final = "kgpa_"
 
 _SECRET: Final = re.compile(r"kg(?:in|pa)_([0-9A-HJKMNP-TV-Z]{26})_[A-Za-z0-9_-]{43}")
 _PERSON: Final = re.compile(PERSON_ID)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+=-]{0,63}")
+_OWN_CHARS: Final = 8
 _NOBODYS: Final = "00" * 32
 
 
@@ -55,9 +62,10 @@ class Invitations:
         """Read them from the store, before anybody comes in."""
         self._known = {one.id: one for one in await self._rows.list()}
 
-    def list(self) -> Sequence[InvitationRecord]:
-        """Return all of them, also those that count no more, the oldest first."""
-        return sorted(self._known.values(), key=lambda one: (one.created_at_ms, one.id))
+    def list(self, who: Actor, people: People) -> Sequence[InvitationRecord]:
+        """Return those that somebody may see, also ones that count no more, the oldest first."""
+        found = (one for one in self._known.values() if _is_of(one, who, people))
+        return sorted(found, key=lambda one: (one.created_at_ms, one.id))
 
     async def create(
         self,
@@ -86,9 +94,51 @@ class Invitations:
         if people.grant_of(person_id) == NOTHING:
             raise _refused(
                 f"{person_id} may use nothing here: [people] names others only.",
-                f'add [people."{person_id}"] to config.toml and run `kaged daemon reload`',
+                f'add [people."{person_id}"] to config.toml and `kill -HUP` the daemon',
+            )
+        return await self._add(self._ids.ulid(), person_id, expires_in_s, access_s, who)
+
+    async def create_in_team(
+        self,
+        name: str,
+        team: str,
+        *,
+        people: People,
+        expires_in_s: int,
+        access_s: int,
+        who: Actor,
+    ) -> tuple[InvitationRecord, str]:
+        """Invite somebody new into a team: the operator into any, a lead into their own.
+
+        Raises:
+            KagedError: `invitation_refused`, `too_many_invitations`.
+            AuditUnavailable: it could not be put on record.
+        """
+        self._audit.require_writable()
+        found = people.teams.get(team)
+        if found is None or (who.is_person and who.person_id not in found.leads):
+            # The same words for both: whoever leads another team learns of no third one.
+            raise _refused(
+                "You do not lead a team of this name.",
+                "the operator names leads in [teams.<team>] of config.toml",
+            )
+        if who.is_person and who.chat_type != PRIVATE_CHAT:
+            raise _refused("Whoever sees the link can use it.", "invite people from a private chat")
+        if _NAME.fullmatch(name) is None:
+            raise _refused("This is no name of a person.", "use letters, digits and . _ @ + = -")
+        if not found.invited.projects:
+            raise _refused(
+                f"Whoever is invited into {team} may use nothing.",
+                f"list projects in [teams.{team}] of config.toml and `kill -HUP` the daemon",
             )
         id_ = self._ids.ulid()
+        # The end of the id makes it nobody else's, now and when this invitation is forgotten.
+        person_id = f"{TEAM_PREFIX}{team}:{name}-{id_[-_OWN_CHARS:].lower()}"
+        return await self._add(id_, person_id, expires_in_s, access_s, who)
+
+    async def _add(
+        self, id_: str, person_id: str, expires_in_s: int, access_s: int, who: Actor
+    ) -> tuple[InvitationRecord, str]:
         code = f"{CODE_PREFIX}{id_}_{secrets.token_urlsafe(TOKEN_BYTES)}"
         now_ms = self._clock.now_ms()
         made = InvitationRecord(
@@ -140,13 +190,14 @@ class Invitations:
         self._known[used.id] = used
         return used, token
 
-    async def revoke(self, id_: str, who: Actor) -> InvitationRecord:
+    async def revoke(self, id_: str, who: Actor, people: People) -> InvitationRecord:
         """Let an invitation and the access that it gave count no more, from now on.
 
         Raises:
-            KagedError: `invitation_not_found`.
+            KagedError: `invitation_not_found`; also for one that is not theirs.
         """
-        if id_ not in self._known:
+        found = self._known.get(id_)
+        if found is None or not _is_of(found, who, people):
             raise KagedError(
                 "There is no such invitation.",
                 code="invitation_not_found",
@@ -221,6 +272,15 @@ class Invitations:
 def is_access_token(text: str) -> bool:
     """Return whether a text is meant to be a token of somebody who was invited."""
     return text.startswith(ACCESS_PREFIX)
+
+
+def _is_of(one: InvitationRecord, who: Actor, people: People) -> bool:
+    """Return whether an invitation is somebody's: all are the operator's, a lead has their own."""
+    if not who.is_person:
+        return True
+    team = team_of(one.person_id)
+    led = people.led_by(who.person_id or "")
+    return one.created_by == who.person_id and team in led
 
 
 def _refused(message: str, fix: str) -> KagedError:

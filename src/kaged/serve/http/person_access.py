@@ -35,6 +35,7 @@ class PersonRoute:
 _PROJECT: Final = "/api/v1/projects/{project_id}"
 _SESSIONS: Final = f"{_PROJECT}/sessions"
 _OWN: Final = "own sessions, and those of the same group chat"
+_LED: Final = "leads: own invitations into teams that they lead"
 _OWN_RUNS: Final = "own runs, and those of the same group chat"
 
 PERSON_ROUTES: Final = (
@@ -52,6 +53,9 @@ PERSON_ROUTES: Final = (
     PersonRoute("POST", "/api/v1/auth/invitation", "whom the invitation names"),
     PersonRoute("POST", "/api/v1/auth/invitation/token", "whom the invitation names"),
     PersonRoute("POST", "/api/v1/auth/invitation/end", "whom the token names"),
+    PersonRoute("GET", "/api/v1/people/invitations", _LED),
+    PersonRoute("POST", "/api/v1/people/invitations", _LED),
+    PersonRoute("DELETE", "/api/v1/people/invitations/{invitation_id}", _LED),
     PersonRoute("GET", "/api/v1/projects", "the loaded projects that they may use"),
     PersonRoute("GET", _PROJECT, "a project that they may use"),
     PersonRoute("GET", f"{_PROJECT}/tools", "the tools of the project's agents"),

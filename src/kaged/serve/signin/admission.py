@@ -13,7 +13,7 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.oidc import OidcSection
-from kaged.kernel.identity import PERSON_ID, SERVICE_PREFIX, PersonFacts
+from kaged.kernel.identity import PERSON_ID, RESERVED_PREFIXES, PersonFacts
 from kaged.serve.signin.errors import SignInNotAllowed
 
 _PERSON_ID: Final = re.compile(PERSON_ID)
@@ -112,7 +112,7 @@ def kept_claims(section: OidcSection, claims: Mapping[str, JsonValue]) -> JsonOb
 def _person_id(section: OidcSection, claims: Mapping[str, JsonValue]) -> str:
     value = claims.get(section.person_claim)
     usable = isinstance(value, str) and _PERSON_ID.fullmatch(value) is not None
-    if not isinstance(value, str) or not usable or value.startswith(SERVICE_PREFIX):
+    if not isinstance(value, str) or not usable or value.startswith(RESERVED_PREFIXES):
         raise SignInNotAllowed(
             f"The claim {section.person_claim} is no usable id of a person.",
             fix="let the provider put it into its tokens, or set [auth.oidc] person_claim; letters,"

@@ -59,7 +59,7 @@ class BridgeFieldFlows:
             "fields": [{"name": o.name, "label": o.label, "secret": o.secret} for o in fields],
             "bridge": begun.flow_state,
         }
-        url, ticket, ends_ms = await self._page.offer(_form(kept), self._try(kept))
+        url, ticket, ends_ms = await self._page.offer(_form(kept, call.begun_by), self._try(kept))
         return contract.CapabilityAuthBeginResult(
             auth_url=url,
             expires_at_ms=ends_ms,
@@ -92,7 +92,11 @@ class BridgeFieldFlows:
     async def resume(self, call: contract.AuthResumeCall, kept: JsonObject) -> bool:
         """Open the page of a flow again after a restart; False when it has ended."""
         return self._page is not None and await self._page.reopen(
-            str(kept["ticket"]), call.auth_url, call.expires_at_ms, _form(kept), self._try(kept)
+            str(kept["ticket"]),
+            call.auth_url,
+            call.expires_at_ms,
+            _form(kept, call.begun_by),
+            self._try(kept),
         )
 
     def cancel(self, kept: JsonObject) -> None:
@@ -137,13 +141,14 @@ async def typed_values(credentials: contract.CredentialHandle | None) -> JsonObj
     return values if isinstance(values, dict) else None
 
 
-def _form(kept: JsonObject) -> LinkForm:
+def _form(kept: JsonObject, begun_by: tuple[contract.FlowStarter, ...] = ()) -> LinkForm:
     fields = cast("list[dict[str, Any]]", kept["fields"])
     return LinkForm(
         f"Link an account for {kept['capability_id']}",
         tuple(contract.AuthField(**one) for one in fields),
         str(kept["capability_id"]),
         str(cast("JsonObject", kept["context"])["user_id"]),
+        begun_by,
     )
 
 

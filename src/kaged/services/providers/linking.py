@@ -48,7 +48,7 @@ class LinkedProvider(ABC):
         """Start linking an account: at the authorization server, or with a page of our own."""
         if self._oauth is not None:
             return await self._oauth.begin()
-        form = self._form(call.capability_id, call.context.user_id)
+        form = self._form(call.capability_id, call.context.user_id, call.begun_by)
         url, ticket, ends_ms = await self._page.offer(form, self._try_typed)
         return contract.CapabilityAuthBeginResult(
             auth_url=url,
@@ -57,8 +57,10 @@ class LinkedProvider(ABC):
             fields=form.fields,
         )
 
-    def _form(self, capability_id: str, person: str) -> LinkForm:
-        return LinkForm(self._page_title, _FIELDS, capability_id, person)
+    def _form(
+        self, capability_id: str, person: str, begun_by: tuple[contract.FlowStarter, ...]
+    ) -> LinkForm:
+        return LinkForm(self._page_title, _FIELDS, capability_id, person, begun_by)
 
     async def auth_complete(
         self, call: contract.AuthCompleteCall
@@ -101,7 +103,7 @@ class LinkedProvider(ABC):
         ticket = call.flow_state.get("ticket")
         if self._oauth is not None or not isinstance(ticket, str):
             return True  # the page is the authorization server's
-        form = self._form(call.capability_id, call.user_id)
+        form = self._form(call.capability_id, call.user_id, call.begun_by)
         return await self._page.reopen(
             ticket, call.auth_url, call.expires_at_ms, form, self._try_typed
         )

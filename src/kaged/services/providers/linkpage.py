@@ -23,8 +23,9 @@ import structlog
 
 from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
-from kaged.services.contract import AuthField
+from kaged.services.contract import AuthField, FlowStarter
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
+from kaged.services.secret_search import CallSecrets
 
 OFFER_LIFE_S: Final = 600
 OFFERS_LIMIT: Final = 256
@@ -34,6 +35,7 @@ HEAD_LIMIT_BYTES: Final = 16 * 1024
 CONNECTIONS_LIMIT: Final = 32
 REQUEST_S: Final = 20.0
 _FIELD_LIMIT_CHARS: Final = 512
+_NAME_LIMIT_CHARS: Final = 80
 _TICKET_BYTES: Final = 24
 _CODE_BYTES: Final = 15
 
@@ -64,7 +66,7 @@ Raises CapabilityError with a text for the person when they do not work.
 
 @dataclass(frozen=True, slots=True)
 class LinkForm:
-    """What a page says and asks for: what is linked, as what and for whom.
+    """What a page says and asks for: what is linked, as what, for whom, and who began it.
 
     Secret fields must be filled in, others may stay empty.
     """
@@ -73,6 +75,7 @@ class LinkForm:
     fields: tuple[AuthField, ...]
     capability_id: str
     person: str
+    begun_by: tuple[FlowStarter, ...] = ()
 
 
 @dataclass(slots=True)
@@ -148,6 +151,7 @@ class LinkPage:
             if elsewhere or len(self._offers) >= OFFERS_LIMIT:
                 return False
             self._offers[ticket] = _Offer(form, try_, self._clock.monotonic_s() + left_s)
+        self._offers[ticket].form = form  # it may name one more who asks for the same
         return True
 
     def end(self, ticket: str) -> None:
@@ -265,7 +269,7 @@ class LinkPage:
             if offer.attempts >= ATTEMPTS_LIMIT:
                 self.end(ticket)
                 return "403 Forbidden", _page("Too many attempts", "<p>Ask for a new link.</p>")
-            return "401 Unauthorized", _form(offer, error.message)
+            return "401 Unauthorized", _form(offer, _without_secrets(error.message, fields, typed))
         finally:
             offer.busy = False
         code = secrets.token_urlsafe(_CODE_BYTES)
@@ -279,20 +283,54 @@ class LinkPage:
         )
 
 
+def _without_secrets(message: str, fields: tuple[AuthField, ...], typed: dict[str, str]) -> str:
+    """Return why something was refused, unless that repeats what was typed into a secret field."""
+    known = CallSecrets()
+    known.learn(*(typed[one.name] for one in fields if one.secret))
+    return "The service does not accept this." if known.found_in_text(message) else message
+
+
 def _form(offer: _Offer, problem: str = "") -> str:
     said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
     person, capability = html.escape(offer.form.person), html.escape(offer.form.capability_id)
     return _page(
         html.escape(offer.form.title),
         f"<p>This links an account as <b>{capability}</b> for <b>{person}</b>, whose assistant may "
-        f"use it from then on. Go on only if you are {person} and began this yourself. If somebody "
-        "sent you this link, close the page.</p>"
+        f"use it from then on.{begun_by(offer.form)} Go on only if you are {person} and began "
+        "this yourself. If somebody sent you this link, close the page.</p>"
         "<p>What you type here goes to this machine's daemon, which keeps it encrypted. "
         f"Your assistant never sees it.</p>{said}"
         '<form method="post" autocomplete="off">'
         f"{''.join(map(_input, offer.form.fields))}"
         "<button>Link this account</button></form>",
     )
+
+
+def begun_by(form: LinkForm) -> str:
+    """Say which agents asked for it, or that the person did so without any."""
+    agents = [_agent(one) for one in form.begun_by if not one.in_person]
+    said = ""
+    if agents:
+        said += f" It was begun by {' and by '.join(agents)}."
+    if len(agents) < len(form.begun_by):
+        person = html.escape(form.person)
+        said += f" {person} {'also ' if agents else ''}began it directly, without an agent."
+    return said or " It is not known who began it."
+
+
+def _agent(one: FlowStarter) -> str:
+    agent = "an agent" if one.agent is None else f"the agent <b>{_name(one.agent)}</b>"
+    if one.project is None:
+        return f"{agent} of an unknown project"
+    return f"{agent} of the project <b>{_name(one.project)}</b>"
+
+
+def _name(text: str) -> str:
+    """Return a name as it can be shown: on one line, not too long, without any markup."""
+    shown = "".join(one if one.isprintable() else " " for one in text)
+    if len(shown) > _NAME_LIMIT_CHARS:
+        shown = shown[: _NAME_LIMIT_CHARS - 1] + "…"
+    return html.escape(shown)
 
 
 def _input(one: AuthField) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qs, quote
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
@@ -19,6 +19,7 @@ from kaged.serve.http.access import INVITATION_END_PATH, INVITATION_PATH, INVITA
 from kaged.serve.http.documented import documented, errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.models import ApiModel, RequestBody
+from kaged.serve.http.person_access import operator_only
 from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 from kaged.serve.http.sign_in_cookies import (
     end_sign_in,
@@ -43,9 +44,16 @@ _PAGE: Final = """<!doctype html>
 
 
 class InvitationIn(RequestBody):
-    """A person to invite. What they may use stands in `[people]`."""
+    """A person to invite. What they may use stands in `[people]`, or with a team in `[teams]`."""
 
-    person_id: Annotated[str, Field(min_length=1, max_length=128)]
+    person_id: Annotated[
+        str,
+        Field(min_length=1, max_length=128, description="Their id; in a team a name of theirs."),
+    ]
+    team: Annotated[
+        str | None,
+        Field(max_length=32, description="The team that somebody new is invited into."),
+    ] = None
     expires_in_s: Annotated[
         int, Field(ge=1, le=30 * DAY_S, description="How long the invitation can be used.")
     ] = 7 * DAY_S
@@ -109,38 +117,64 @@ def _form(field: str) -> dict[str, object]:
     return {"requestBody": body}
 
 
+async def _require_lead(services: Services, who: Who) -> None:
+    """Refuse people who lead no team, whatever they ask for. Raises `operator_only`."""
+    if who.is_person and not services.rules().people.led_by(who.person_id or ""):
+        raise operator_only()
+
+
 @router.post(
     f"{API_PREFIX}/people/invitations",
-    **documented("Invite a person", 409, 422, 503),
+    **documented("Invite a person", 403, 409, 422, 503),
     status_code=201,
+    dependencies=[Depends(_require_lead)],
 )
 async def create(services: Services, who: Who, body: InvitationIn) -> InvitationMadeOut:
-    """Make an invitation, which works once. Who accepts it comes in as this person."""
+    """Make an invitation, which works once. Who accepts it comes in as this person.
+
+    Leads of a team invite somebody new into it; the answer has the id that they get.
+    """
     rules = services.rules()
-    made, code = await services.invitations.create(
-        body.person_id,
-        people=rules.people,
-        operator_id=rules.operator_id,
-        expires_in_s=body.expires_in_s,
-        access_s=body.access_s,
-        who=who,
-    )
+    if who.is_person or body.team is not None:
+        made, code = await services.invitations.create_in_team(
+            body.person_id,
+            body.team or "",
+            people=rules.people,
+            expires_in_s=body.expires_in_s,
+            access_s=body.access_s,
+            who=who,
+        )
+    else:
+        made, code = await services.invitations.create(
+            body.person_id,
+            people=rules.people,
+            operator_id=rules.operator_id,
+            expires_in_s=body.expires_in_s,
+            access_s=body.access_s,
+            who=who,
+        )
     base = services.sign_in.public_url or services.base_url()
     url = None if base is None else f"{base.rstrip('/')}{INVITATION_PATH}?code={quote(code)}"
     shown = _out(made, services.clock.now_ms())
     return InvitationMadeOut(**shown.model_dump(), code=code, url=url)
 
 
-@router.get(f"{API_PREFIX}/people/invitations", **documented("List the invitations"))
-async def list_invitations(services: Services) -> InvitationsOut:
-    """Return all invitations, those that count no more among them."""
+@router.get(
+    f"{API_PREFIX}/people/invitations",
+    **documented("List the invitations", 403),
+    dependencies=[Depends(_require_lead)],
+)
+async def list_invitations(services: Services, who: Who) -> InvitationsOut:
+    """Return all invitations, those that count no more among them; to a lead their own."""
     now_ms = services.clock.now_ms()
-    return InvitationsOut(items=[_out(one, now_ms) for one in services.invitations.list()])
+    found = services.invitations.list(who, services.rules().people)
+    return InvitationsOut(items=[_out(one, now_ms) for one in found])
 
 
 @router.delete(
     f"{API_PREFIX}/people/invitations/{{invitation_id}}",
-    **documented("Revoke an invitation", 404, 503),
+    **documented("Revoke an invitation", 403, 404, 503),
+    dependencies=[Depends(_require_lead)],
 )
 async def revoke(
     services: Services,
@@ -149,7 +183,7 @@ async def revoke(
 ) -> InvitationOut:
     """Let it count no more. Who has accepted it is out from the next request on."""
     services.audit.require_writable()
-    revoked = await services.invitations.revoke(invitation_id, who)
+    revoked = await services.invitations.revoke(invitation_id, who, services.rules().people)
     services.sign_in.tell_change()  # streams of the person end now, not at their next look
     return _out(revoked, services.clock.now_ms())
 
