@@ -74,14 +74,14 @@ def read_tree(top: Path, package: str) -> dict[str, Module]:
 
 
 @cache
-def parsed(path: Path, _changed: float) -> ast.Module:
-    """Return a file's syntax tree, read once for everybody who asks."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+def parsed(text: str) -> ast.Module:
+    """Return the syntax tree of a text, read once for everybody who asks."""
+    return ast.parse(text)
 
 
 def tree_of(path: Path) -> ast.Module:
     """Return a file's syntax tree."""
-    return parsed(path, path.stat().st_mtime)
+    return parsed(path.read_text(encoding="utf-8"))
 
 
 def read_module(name: str, path: Path) -> Module:

@@ -56,6 +56,9 @@ class Host:
         self.dropped.append(plugin)
         return [f"plugin_{plugin}_t"]
 
+    async def hand_over(self, owner: str, heir: str) -> list[str]:
+        raise AssertionError(f"nothing of {owner} is kept here, not even for {heir}")
+
     def write(self, version: str = "1.0.0", **fields: Any) -> Path:
         data = {**BASE_MANIFEST, "version": version, **fields}
         directory = self.root / f"src-{data['name']}-{version}"

@@ -302,7 +302,10 @@ def test_people_come_in_with_invitations(linked: Scene) -> None:
     """What lets them in is shown once to whoever invites, and to whoever accepts."""
     daemon = linked.desk.daemon
     base = daemon.url.rstrip("/") + "/api/v1/auth"
-    with contextlib.closing(Guest(daemon, ANN)) as ann, httpx.Client(trust_env=False) as browser:
+    with (
+        contextlib.closing(Guest(daemon, ANN)) as ann,
+        httpx.Client(trust_env=False, timeout=60) as browser,
+    ):
         made = [json.loads(daemon.cli("people", "invite", "bob", "--json").out) for _ in range(3)]
         made.append(ann.post("/people/invitations", {"person_id": "dora", "team": "crew"}))
         near = made[0]["code"][:-5] + "WRONG"

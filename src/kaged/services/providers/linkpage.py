@@ -307,7 +307,7 @@ def _form(offer: _Offer, problem: str = "") -> str:
 
 
 def begun_by(form: LinkForm) -> str:
-    """Say which agents asked for it, or that the person did so without any."""
+    """Return which agents asked for it, or that the person did so without any."""
     agents = [_agent(one) for one in form.begun_by if not one.in_person]
     said = ""
     if agents:
