@@ -17,7 +17,7 @@ import pytest
 
 UNIT = Path(__file__).resolve().parent / "unit"
 FIRST = Path("/proc/1/task")
-PATIENCE_S = 5.0  # what was just killed is gone in a moment
+PATIENCE_S = 20.0  # what was just killed is gone in a moment, or in some on a busy machine
 PAUSE_S = 0.02
 _LIMIT_LINE = "Max msgqueue size"
 _HELPERS = (b"/setup_helper_main.py", b"/launcher_main.py", b"/nsworker.py")

@@ -199,4 +199,12 @@ def resolve_rights(capabilities: frozenset[str]) -> Rights:
 
 def visible_slots(rights: Rights) -> tuple[str, ...]:
     """Return the slots and sub-fields that a holder of these rights sees."""
-    return tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
+    visible = _VISIBLE.get(rights.capabilities)
+    if visible is None:
+        visible = tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
+        _VISIBLE[rights.capabilities] = visible
+    return visible
+
+
+_VISIBLE: Final[dict[frozenset[Capability], tuple[str, ...]]] = {}
+"""Visible slots by capability set: asked for each step of each call. As bounded as `RESOLVED`."""

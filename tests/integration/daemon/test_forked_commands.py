@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -73,6 +74,9 @@ def test_what_nobody_waits_for_any_more_disturbs_nobody(
     del forgotten
     os.kill(pid, signal.SIGKILL)
     assert kaged(shared.home, "--version").returncode == 0
+    until = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.02)  # the server reaps it when it gets to it
     assert not Path(f"/proc/{pid}").exists()
 
 

@@ -57,7 +57,7 @@ async def test_a_faulty_manifest_is_refused_at_install(host: HttpHost, tmp_path:
         refused = (await host.post("/plugins/preview", body, expect=422))["error"]
         assert says in json.dumps(refused), (manifest, refused)
         await host.post("/plugins", {**body, "digest": "sha256:00000000"}, expect=422)
-    assert await host.get("/plugins") == {"items": []}
+    assert await host.get("/plugins") == {"items": [], "kept": []}
 
 
 @requirement("PH-SUP-01", "PH-SUP-04", "PH-FAIL-04", "PH-SUP-03")

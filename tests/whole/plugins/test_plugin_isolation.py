@@ -262,7 +262,11 @@ def test_one_process_serves_agents_with_different_settings_in_turn(
     project.describe(plugins=one, subagents=agents_below)
     project.reload()
     project.call(full, CODER)
-    assert guest.heard("config.update")[-1]["params"]["config"]["budget"] == "three"
+    # The root's own settings are told anew as well, before the call or after it.
+    heard = guest.heard()
+    [*_, call] = [at for at, one in enumerate(heard) if one["method"] == full]
+    [*_, last] = [one for one in heard[:call] if one["method"] == "config.update"]
+    assert last["params"]["config"]["budget"] == "three"
 
 
 HOLDS = """
