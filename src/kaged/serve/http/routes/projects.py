@@ -22,21 +22,17 @@ from kaged.serve.http.models import (
     TrustIn,
 )
 from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, ProjectId, Services, Who
-from kaged.serve.http.routes.subsystems import Plugins
 
 router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["projects"])
 
 
 @router.post("/projects", **documented("Load a project", 409), status_code=201)
-async def load(
-    services: Services, _plugins: Plugins, who: Who, body: LoadProjectIn
-) -> ProjectDetailOut:
+async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDetailOut:
     """Read a project's files and keep it loaded. Loading one again reads its files anew.
 
     What its files ask for is in force only as far as the operator has agreed to it; otherwise every
     agent is restricted to reading, and `ask` says what it wants.
     """
-    # Before it is known what is installed, nobody could be told which plugins are missing.
     return detail(
         services, await services.subsystems.projects.load(body.root, who, _agreement(body))
     )
