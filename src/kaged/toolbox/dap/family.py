@@ -68,6 +68,7 @@ class Family:
         self._greeting: JsonObject = {}
         self.runs_program = False  # started by us, beside the adapter, to end with it
         self._exit_known = asyncio.Event()
+        self._ending = False
         self._over = False
         self._gone = False
         self._tasks = Tasks("debug sessions", _failed)
@@ -183,6 +184,7 @@ class Family:
                 return
         if member.number == 0:
             if event == "terminated":
+                self._ending = True
                 self._tasks.start(self._end(), "end of the program")
             else:
                 self._on_event(event, body)
@@ -245,6 +247,8 @@ class Family:
     def _lost(self) -> None:
         if not self._gone:
             self._gone = True
+            if self._ending:
+                self._end_once()  # delve may leave before it is asked for its last words
             self._on_closed()
 
     # -- children --------------------------------------------------------------------------------
