@@ -754,7 +754,7 @@ def test_a_hop_changed_in_place_stays_as_it_was_and_a_new_one_comes_behind_it() 
     original = full_extensions()
     view = view_of(original, "append_delegation")
     assert view.delegation is not None
-    view.delegation.chain[0].__dict__["subject_id"] = "mallory"
+    vars(view.delegation.chain[0])["subject_id"] = "mallory"
     output = view.model_copy(update={"delegation": view.delegation.with_new_hop(NEW_HOP)})
     merged = merged_with(original, output, "append_delegation")
     assert [hop.subject_id for hop in _chain(merged)] == ["alice", "bob"]
