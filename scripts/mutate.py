@@ -16,9 +16,9 @@ Each run of tests is a process of its own, and so is the server that forks its d
 what runs is what the copy has.
 
 - noticed: a test of the row failed, or did not end in a time in which it ends unbroken.
-- survived: no test of the row failed, nor another that runs this line, nor one that is near to it
-  (imports its module, is in the folder of its package, or has a word of them in text or name),
-  as far as these come in 45 seconds.
+- survived: no test of the row failed, nor another that was seen to run this line (for whichever
+  row it was measured), nor one that is near to it (imports its module, is in the folder of its
+  package, or has a word of them in text or name), as far as these come in 45 seconds.
 - elsewhere: another test noticed, so the line carries another row; the next line is tried, up to
   three. A row of which all three lines are guarded elsewhere only counts as survived: its tests
   assert nothing of what they run and what speaks of the row.

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mutating.choosing import Chooser, Target, naming, nearness
 from mutating.copies import Copy
-from mutating.measuring import FAST, Measured, module_of, one_of_each
+from mutating.measuring import (
+    FAST,
+    Measured,
+    function_of,
+    module_of,
+    one_of_each,
+    runners,
+)
 from mutating.mutations import Mutation
 from mutating.running import BUSY, FAILED, PASSED, Done, crowd, run
 
@@ -100,9 +108,11 @@ def make_job(
         own.append(Stage(few, START_S + REST_S * len(few), known=False))
 
     def others() -> Stage:
-        found = [node for node in chooser.others(target, nodes) if node.startswith(FAST)]
-        found = sorted(found, key=lambda node: measured.tests[node].seconds)[:OTHERS]
-        limit_s = START_S + 4 * cost(found)
+        seen = {node: measured.tests[node].seconds for node in chooser.others(target, nodes)}
+        seen |= runners(target.file, target.mutation.line)
+        cheap = sorted(seen, key=lambda node: (not node.startswith(FAST), seen[node]))
+        found = [node for node in cheap if node not in {*nodes, *rest}][:OTHERS]
+        limit_s = START_S + 4 * sum(seen[node] for node in found)
         # What has not been measured may well be about this line: it is asked, too, for a while.
         left_out = {*nodes, *rest, *found}
         near = [node for node in proofs if node not in left_out]
@@ -110,11 +120,23 @@ def make_job(
         named.sort(key=lambda node: not node.startswith(FAST))
         ranks = {module: nearness(module, target.file, nodes) for module in map(module_of, near)}
         near = [node for node in near if ranks[module_of(node)] is not None]
-        near = one_of_each(sorted(near, key=lambda node: ranks[module_of(node)] or 0))
+        near = _cases(near, {module for module, rank in ranks.items() if rank == 0})
+        near.sort(key=lambda node: ranks[module_of(node)] or 0)
         found += dict.fromkeys([*named, *near])
         return Stage(found, limit_s + (OTHERS_S if named or near else 0.0))
 
     return Job(row, target.file, target.mutation, target.place, own, others)
+
+
+def _cases(nodes: Sequence[str], nearest: Container[str]) -> list[str]:
+    """Return one case of each test, and all of those in the nearest modules that have not many."""
+    counts = Counter(map(function_of, nodes))
+    kept = {*one_of_each(nodes)}
+    return [
+        node
+        for node in nodes
+        if node in kept or (module_of(node) in nearest and counts[function_of(node)] <= REST)
+    ]
 
 
 def break_row(jobs: Sequence[Job], copy: Copy) -> Verdict:

@@ -106,6 +106,28 @@ def _recall(made: Measured, name: str, asked: Sequence[str]) -> bool:
     return True
 
 
+def runners(file: str, line: int) -> dict[str, float]:
+    """Return which tests of any row were seen to run a line, and how long each of them takes.
+
+    What is remembered of another state of the file says nothing about this line.
+    """
+    source = f"src/kaged/{file}"
+    found: dict[str, float] = {}
+    for kept in sorted(MEMORY.glob("*.json")):
+        text = kept.read_text(encoding="utf-8")
+        if f'"{source}"' not in text:
+            continue
+        content = json.loads(text)
+        if content["files"].get(source) != _hash(source):
+            continue
+        seen = Measured()
+        seen.add(content["tests"], content["started"])
+        for node, test in seen.tests.items():
+            if test.passed and seen.reaches(node, file, line):
+                found[node] = test.seconds
+    return found
+
+
 def _remember(name: str, asked: Sequence[str], kept: Measured) -> dict[str, Any]:
     """Write down what was measured; returns it as it is written."""
     used = {file for one in kept.tests.values() for file in one.lines}

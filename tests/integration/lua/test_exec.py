@@ -99,6 +99,8 @@ async def test_time_and_output_are_bounded(exe: LuaLab) -> None:
     assert (left["code"], left["stdout"], left["timed_out"]) == (0, "done\n", False)
     killed = await _exec(exe, "{cmd='sh', args={'-c', 'kill -9 $$'}}")
     assert killed["code"] in (-1, 137)
+    over = await _exec(exe, "{cmd='truncate', args={'-s', '5G', 'too-large'}}")
+    assert (over["code"], over["timed_out"]) == (-1, False), "ended by a limit, not by the clock"
     assert "timeout_secs" in await _error(exe, "{cmd='true', timeout_secs=0}")
 
 

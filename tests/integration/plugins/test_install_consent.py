@@ -151,6 +151,10 @@ async def test_a_no_leaves_the_project_pending_and_fetches_nothing(
     assert host.untouched()
     (event,) = await host.lab.seen("plugin.consent_answered")
     assert event[1]["allowed"] is False
+    again = await host.service.answer(request.id, allowed=True)  # the no was not the last word
+    assert again is not None
+    assert again.step is ConsentStep.INSTALL
+    assert host.fetches() == 1
 
 
 @requirement("PH-INST-15")

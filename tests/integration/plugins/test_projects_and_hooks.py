@@ -338,20 +338,26 @@ async def test_tools_enter_with_the_handshake_and_are_announced_per_agent(stage:
     await stage.add("memory", tools=TOOLS)
     assert list(stage.supervisor.tools) == ["memory.retain"]
     assert await stage.lab.seen("plugin.tool_registered") == []
+    await stage.add("notes", tools=TOOLS)
     helper = {"model": "m", "system_prompt": "y", **plugins("memory")}
     await stage.load(
         {
-            **plugins("memory"),
+            **plugins("memory", "notes"),
             "subagents": {"helper": helper, "other": {"model": "m", "system_prompt": "z"}},
         }
     )
     events = [data for _, data in await stage.lab.seen("plugin.tool_registered")]
-    assert events == [
+    of_memory = [
         {"name": "memory", "tool": "memory.retain", "agent_path": agent}
         for agent in ("primary", "primary.subagents.helper")
     ]
+    of_notes = {"name": "notes", "tool": "notes.retain", "agent_path": "primary"}
+    assert sorted(events, key=lambda one: one["name"]) == [*of_memory, of_notes]
     await stage.supervisor.disable("memory")
-    assert list(stage.supervisor.tools) == []
+    assert list(stage.supervisor.tools) == ["notes.retain"]
+    await stage.supervisor.enable("memory")  # it enters anew; the other was never away
+    later = [data for _, data in await stage.lab.seen("plugin.tool_registered")]
+    assert later[len(events) :] == of_memory
 
 
 @requirement("PH-TOOL-05", "PH-AUD-27")

@@ -187,6 +187,23 @@ async def test_a_window_that_cannot_be_made_smaller_is_flagged_once(tmp_path: Pa
         assert flags[0] == "nothing_to_compact"
 
 
+async def test_a_window_that_stays_full_after_its_compaction_is_flagged_and_left_alone(
+    tmp_path: Path,
+) -> None:
+    """What must stay is more than the threshold: the steps after it would find nothing to do."""
+    text = project(threshold="0.25").replace("'kaged.*': {enabled: false}", "'*': {enabled: true}")
+    peek = make_tool("file.peek", handler=Spy("z"))
+    async with loop_lab(tmp_path, project=text, tools=[peek]) as lab:
+        session = await talked(lab)
+        lab.model.turns[:] = [say("", call("file_peek")), say("", call("file_peek")), say("Done.")]
+        await lab.run(session, "Last.")
+        (done,) = lab.audit.of("compaction.completed")
+        (flagged,) = lab.audit.of("compaction.flagged")
+        assert flagged["flag"] == "still_full"
+        assert flagged["compaction_id"] == done["compaction_id"]
+        assert done["messages_after"] < done["messages_before"]
+
+
 async def test_each_agent_compacts_its_own_window(tmp_path: Path) -> None:
     """The child's is full, the root's is not touched."""
     tree = """

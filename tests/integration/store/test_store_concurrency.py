@@ -168,6 +168,21 @@ async def test_a_unit_that_fails_is_undone_alone(home: StoreHome) -> None:
     assert store.status.last_error is None
 
 
+async def test_what_was_to_be_stored_is_in_no_error_and_in_no_error_behind_it(
+    home: StoreHome,
+) -> None:
+    """Errors are logged with their causes, and values may be what a reader must not see."""
+    store = await home.store()
+    wrong = text("SELECT nonsense WHERE :value")
+    for ask in (store.read, store.write):
+        with pytest.raises(StoreError) as refused:
+            await ask(lambda conn: conn.execute(wrong, {"value": "canary-4711"}))
+        behind: BaseException | None = refused.value
+        while behind is not None:
+            assert "canary-4711" not in str(behind)
+            behind = behind.__cause__
+
+
 async def test_units_that_wait_together_share_one_commit(home: StoreHome) -> None:
     store = await home.store()
     hold = Hold()

@@ -313,6 +313,8 @@ async def test_every_result_is_plain_json_of_the_promised_shape(tool_service: Al
         for place in _paths(result):
             own = not place.startswith("/") or place.startswith(f"{tool_service.root}/")
             assert place.startswith(("./", "<")) or not own, (tool, place)
+        if params.get("action") == "diagnostics":
+            assert result["count"] == len(result["diagnostics"])
         used.add(tool)
     await _check_record(tool_service)
     rest = set(tool_service.tool_service.registry.names()) - used

@@ -109,6 +109,17 @@ def test_an_ask_is_the_same_after_the_store() -> None:
             Ask.from_json(written)  # type: ignore[arg-type]
 
 
+def test_settings_in_another_order_are_the_same_settings() -> None:
+    def asked(settings: str) -> Ask:
+        declared = f"plugins: {{memory: {{package: memory, config: {{place: {settings}}}}}}}"
+        text = f"primary: {{model: m, system_prompt: You help., cage: {{}}, {declared}}}\n"
+        return project_ask(parse_project(text, ROOT).value)
+
+    first = asked("{near: a, far: {x: 1, y: 2}}")
+    assert asked("{far: {y: 2, x: 1}, near: a}").digest == first.digest
+    assert asked("{near: a, far: {x: 2, y: 1}}").digest != first.digest
+
+
 def test_words_hide_nothing_on_a_terminal() -> None:
     text = "".join(line for line in _ask(system_prompt="safe\x1b[2K\u202eevil\ncage").lines())
     assert text.isprintable()

@@ -112,6 +112,7 @@ def test_there_are_exactly_eight_types() -> None:
         assert knob(kind).type == kind
     (unknown,) = manifest_problems(text("color", "default: red"))
     assert unknown.key_path == "knobs.k.type"
+    assert unknown.fix == f"one of {', '.join(KNOB_TYPES)}"
     missing = SCHEMA + "knobs: { k: { label: L, binds_to: config.a, default: true } }\n"
     assert errors(manifest_problems(missing)) == [("knobs.k.type", "missing_key")]
 
@@ -300,6 +301,7 @@ FACTS = KnobFacts(
 )
 
 
+@requirement("PH-KNOB-20")
 @pytest.mark.parametrize(
     ("kind", "rest", "good", "bad"),
     [

@@ -501,7 +501,9 @@ def test_a_field_cannot_be_committed_and_secret_at_once() -> None:
 def test_the_shutdown_timeout_is_5_and_at_most_30() -> None:
     assert manifest().value.shutdown_timeout_sec == 5
     assert manifest("shutdown_timeout_sec: 30\n").value.shutdown_timeout_sec == 30
-    assert errors(manifest_problems("shutdown_timeout_sec: 31\n"))
+    assert errors(manifest_problems("shutdown_timeout_sec: 31\n")) == [
+        ("shutdown_timeout_sec", "invalid_value")
+    ]
 
 
 @requirement("PH-MANI-24")
@@ -510,14 +512,17 @@ def test_the_health_interval_is_30_and_from_5_to_300() -> None:
     assert manifest("health_interval_sec: 5\n").value.health_interval_sec == 5
     assert manifest("health_interval_sec: 300\n").value.health_interval_sec == 300
     for wrong in (4, 301):
-        assert errors(manifest_problems(f"health_interval_sec: {wrong}\n"))
+        problems = manifest_problems(f"health_interval_sec: {wrong}\n")
+        assert errors(problems) == [("health_interval_sec", "invalid_value")]
 
 
 @requirement("PH-MANI-25")
 def test_the_hook_timeout_is_10_and_at_most_60() -> None:
     assert manifest().value.hook_timeout_sec == 10
     assert manifest("hook_timeout_sec: 60\n").value.hook_timeout_sec == 60
-    assert errors(manifest_problems("hook_timeout_sec: 61\n"))
+    assert errors(manifest_problems("hook_timeout_sec: 61\n")) == [
+        ("hook_timeout_sec", "invalid_value")
+    ]
 
 
 @requirement("PH-MANI-35")
@@ -525,7 +530,11 @@ def test_lower_bounds_hold_and_true_is_no_number() -> None:
     assert manifest("shutdown_timeout_sec: 0\n").value.shutdown_timeout_sec == 0
     assert manifest("hook_timeout_sec: 1\n").value.hook_timeout_sec == 1
     for wrong in ("shutdown_timeout_sec: -1", "hook_timeout_sec: 0", "hook_timeout_sec: -5"):
-        assert errors(manifest_problems(wrong + "\n"))
+        (problem,) = manifest_problems(wrong + "\n")
+        key, _, given = wrong.partition(": ")
+        bounds = {"shutdown_timeout_sec": "0 to 30", "hook_timeout_sec": "1 to 60"}[key]
+        assert (problem.key_path, problem.code) == (key, "invalid_value")
+        assert problem.message == f"must be from {bounds}, not {given}"
     for key in ("shutdown_timeout_sec", "health_interval_sec", "hook_timeout_sec", "kaged_api"):
         assert errors(manifest_problems(f"{key}: true\n")) == [(key, "wrong_type")]
 

@@ -51,6 +51,24 @@ def test_whoever_runs_the_line_is_asked_first_and_whole_tests_last() -> None:
     assert made.others().nodes == [OTHER]
 
 
+def test_who_was_seen_to_run_the_line_for_another_row_is_asked_and_all_cases_of_who_imports_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, late = "tests/unit/seen.py::test_s", "tests/whole/seen.py::test_s"
+    cases = [f"tests/unit/near.py::test_n[{n}]" for n in range(3)]
+    many = [f"tests/unit/near.py::test_many[{n}]" for n in range(breaking.REST + 1)]
+    apart = ["tests/unit/apart.py::test_n[0]", "tests/unit/apart.py::test_n[1]"]
+    ranks = {"tests/unit/near.py": 0, "tests/unit/apart.py": 2}
+    monkeypatch.setattr(breaking, "runners", lambda *_: {late: 9.0, seen: 0.1, UNIT: 0.1})
+    monkeypatch.setattr(breaking, "nearness", lambda module, *_: ranks.get(module))
+    monkeypatch.setattr(breaking, "naming", lambda *_: [])
+    measured = Measured({UNIT: MeasuredTest(passed=True, seconds=0.2, lines={"x.py": [2]})})
+    proofs = dict.fromkeys([UNIT, *apart, *cases, *many, seen, late])
+    chooser = Chooser(measured, Affinity())
+    made = make_job("A-B-01", Target("x.py", BREAK), [UNIT], [], proofs, chooser, measured)
+    assert made.others().nodes == [seen, late, *cases, many[-1], apart[-1]]
+
+
 def test_a_whole_test_is_near_to_a_module_whose_word_it_has_in_its_name() -> None:
     near, far = "tests/whole/walls/test_protected_paths.py", "tests/whole/walls/test_shells.py"
     assert nearness(near, "workspace/protected_writes.py", []) == 5

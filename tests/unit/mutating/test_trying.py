@@ -13,7 +13,7 @@ from requirements.rows import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 from mutating import measuring
 from mutating.copies import Copy
-from mutating.measuring import MeasuringFailed, measure
+from mutating.measuring import MeasuringFailed, measure, runners
 from mutating.running import Done
 from mutating.trying import make_plan, state_of
 
@@ -93,8 +93,13 @@ def test_what_was_measured_is_run_again_only_when_something_of_it_changed(
     # Another row has daemons of its own; the fast module is known.
     measure("A-B-02", asked, [*UNIT, *WHOLE], copy)
     assert runs[1:] == [[WHOLE[2]]]
+    # Whoever was seen to run a line can be asked about it for any row.
+    assert runners("x.py", 1) == {node: pytest.approx(0.1) for node in [*UNIT, WHOLE[2]]}
+    assert runners("x.py", 7) == {WHOLE[2]: pytest.approx(0.1)}
+    assert runners("x.py", 9) == runners("y.py", 1) == {}
     (tree / "src/kaged/x.py").write_text("two", encoding="utf-8")
     measuring._hash.cache_clear()
+    assert runners("x.py", 1) == {}, "the line is another one now"
     measure("A-B-01", asked, [*UNIT, *WHOLE], copy)
     assert runs[2:] == [[*UNIT, WHOLE[2]]]
 

@@ -749,6 +749,18 @@ def test_a_custom_that_was_edited_in_place_is_taken() -> None:
     assert merged_with(original, view).custom == {**(original.custom or {}), "more": 1}
 
 
+@requirement("EX-SLOT-08", "EX-AMB-05")
+def test_a_hop_changed_in_place_stays_as_it_was_and_a_new_one_comes_behind_it() -> None:
+    original = full_extensions()
+    view = view_of(original, "append_delegation")
+    assert view.delegation is not None
+    vars(view.delegation.chain[0])["subject_id"] = "mallory"
+    output = view.model_copy(update={"delegation": view.delegation.with_new_hop(NEW_HOP)})
+    merged = merged_with(original, output, "append_delegation")
+    assert [hop.subject_id for hop in _chain(merged)] == ["alice", "bob"]
+    assert _chain(merged)[0] == _chain(original)[0]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

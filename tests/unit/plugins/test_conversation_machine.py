@@ -385,7 +385,7 @@ def test_a_late_answer_is_only_logged_even_ahead_of_the_answer() -> None:
     assert commands == (LogLine("info", "plugin.answer_ignored", {"id": 1, "why": "late"}),)
 
 
-@requirement("PH-HAND-23")
+@requirement("PH-HAND-23", "PH-METH-12")
 @pytest.mark.parametrize("state", STATES)
 def test_requests_are_served_in_ready_and_in_no_other_state(state: ConversationState) -> None:
     machine = in_state(state)

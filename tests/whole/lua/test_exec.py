@@ -171,7 +171,7 @@ def test_the_call_waits_and_keeps_both_streams_apart(exe: Scripts, project: Proj
 
 @whole("LC-AMB-06")
 def test_time_and_output_are_bounded(exe: Scripts) -> None:
-    late, big, left, killed, zero, short = exe.eval(
+    late, big, left, killed, over, zero, short = exe.eval(
         ASK
         + """
         local function sh(text, secs)
@@ -179,7 +179,8 @@ def test_time_and_output_are_bounded(exe: Scripts) -> None:
         local big = kage.exec{cmd='head', args={'-c', '2097152', '/dev/zero'}}
         big.kept, big.stdout = #big.stdout, nil
         return {sh('echo begun; sleep 600 & sleep 600', 1), big, sh('sleep 600 & echo done'),
-          sh('kill -9 $$'), {pcall(kage.exec, {cmd='true', timeout_secs=0})},
+          sh('kill -9 $$'), sh('exec truncate -s 5G too-large'),
+          {pcall(kage.exec, {cmd='true', timeout_secs=0})},
           {pcall(kage.exec, {cmd='true', timeout_secs=0.5})}}"""
     )
     assert (late["code"], late["timed_out"], late["stdout"]) == (-1, True, "begun\n")
@@ -187,6 +188,7 @@ def test_time_and_output_are_bounded(exe: Scripts) -> None:
     assert (left["code"], left["stdout"], left["timed_out"]) == (0, "done\n", False)
     assert left["truncated"] is False
     assert killed["code"] in (-1, 137)
+    assert (over["code"], over["timed_out"]) == (-1, False), "ended by a limit, not by the clock"
     for said in (zero, short):
         assert said[0] is False
         assert "timeout_secs" in said[1]

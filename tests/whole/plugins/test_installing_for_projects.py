@@ -157,6 +157,10 @@ def test_a_no_leaves_the_project_pending_and_fetches_nothing(
         assert one["declined"] is True
         assert seen == []
         assert kept(daemon) == before
+        assert ask.answer(allowed=True)["done"] is False  # the no was not the last word
+        (one,) = ask.asked()
+        assert (one["step"], one["declined"]) == ("install", False)
+        assert seen != []
 
 
 @whole("PH-INST-21", "PH-AMB-44", "PH-INST-19")

@@ -85,6 +85,10 @@ def test_tools_are_there_from_the_handshake_on_under_the_plugins_name(memory: Me
     assert {row["data"]["name"] for row in rows} == {memory.one.name}
     memory.daemon.post(f"/plugins/{memory.one.name}/disable")
     assert memory.tools() == []
+    memory.daemon.post(f"/plugins/{memory.one.name}/enable")
+    assert memory.tools() == memory.all
+    again = exactly(12, lambda: memory.one.audit("plugin.tool_registered"))
+    assert len({(row["data"]["tool"], row["data"]["agent_path"]) for row in again}) == 6
 
 
 @whole("PH-TOOL-06")
