@@ -107,7 +107,8 @@ def test_slots_that_were_read_and_not_changed_are_not_compared(
     view = filter_extensions(host, ALL_CAPABILITIES)
     assert view is not None
     view.model_dump()  # every part of every slot
-    edited = view.model_copy(update={"custom": {"mine": 1}})
+    labeled = _security(view).model_copy(update={"labels": _security(view).labels | {"mine"}})
+    edited = view.model_copy(update={"custom": {"mine": 1}, "security": labeled})
 
     def compared(*_values: object) -> bool:
         raise AssertionError("a slot that was only read is compared")
@@ -123,4 +124,6 @@ def test_slots_that_were_read_and_not_changed_are_not_compared(
 
     assert merged is not None
     assert merged.custom == {"mine": 1}
-    assert merged.security is host.security
+    assert _security(merged).labels == _security(host).labels | {"mine"}
+    assert _security(merged).subject is _security(host).subject
+    assert merged.mcp is host.mcp
