@@ -197,14 +197,15 @@ def resolve_rights(capabilities: frozenset[str]) -> Rights:
     return rights
 
 
-def visible_slots(rights: Rights) -> tuple[str, ...]:
-    """Return the slots and sub-fields that a holder of these rights sees."""
+def visible_slots(rights: Rights) -> tuple[tuple[str, str], ...]:
+    """Return the slots and sub-fields that a holder of these rights sees, each with its slot."""
     visible = _VISIBLE.get(rights.capabilities)
     if visible is None:
-        visible = tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
+        names = [slot.value for slot in SLOT_POLICIES if rights.may_read(slot)]
+        visible = tuple((name, name.partition(".")[0]) for name in names)
         _VISIBLE[rights.capabilities] = visible
     return visible
 
 
-_VISIBLE: Final[dict[frozenset[Capability], tuple[str, ...]]] = {}
+_VISIBLE: Final[dict[frozenset[Capability], tuple[tuple[str, str], ...]]] = {}
 """Visible slots by capability set: asked for each step of each call. As bounded as `RESOLVED`."""
