@@ -373,10 +373,10 @@ def _keep(kept: Rounds, found: dict[str, float]) -> None:
 
 
 def _imports(module: str, python: str, target: float | None) -> Row:
-    """Time a bare import in fresh interpreters, in turns; the best of each counts."""
+    """Take the CPU time of a bare import in fresh interpreters, in turns; the best counts."""
     own: list[float] = []
     peer: list[float] = []
-    script = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    script = "import time; t = time.process_time(); import {}; print(time.process_time() - t)"
     for _ in range(5):
         for where, name, kept in (
             (sys.executable, module, own),

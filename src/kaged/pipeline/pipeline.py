@@ -8,11 +8,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.base.foreign import cancellations, describe_error
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.problems import Problem, Severity, format_key_path
 from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
@@ -44,7 +43,7 @@ DEFAULT_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 10.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.pipeline_section import KeptTraces
 from kaged.store.pipeline_trace_rows import TraceRow
 
@@ -36,7 +35,7 @@ MAX_PENDING = 2_000
 MAX_NAMES = 40
 """Names in one list of a step."""
 
-_log = structlog.get_logger("kaged.pipeline")
+_log = get_logger("kaged.pipeline")
 
 
 @dataclass(frozen=True, slots=True)
