@@ -39,7 +39,8 @@ class Runner:
     With `guarded` (the daemon's own calls) every plugin works on a private copy of the payload,
     header maps in payloads need header capabilities, and user and identity in the shared context
     need `read_subject`. Without it (a program that drives the stand-in manager itself) a plugin
-    gets what the program passed in.
+    gets what the program passed in. Of concurrent and of background plugins of one call, `at_once`
+    run at the same time.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Runner:
         guarded: bool = True,
         observer: PipelineObserver | None = None,
         tracer: StepTracer | None = None,
+        at_once: int = MAX_AT_ONCE,
     ) -> None:
+        self._at_once = at_once
         self._now = clock.monotonic_s
         self._background = background
         self._guarded = guarded
@@ -204,7 +207,7 @@ class Runner:
 
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in steps[:MAX_AT_ONCE]:
+                for _ in steps[: self._at_once]:
                     group.create_task(work())
         except* _EndSiblings:
             pass  # `ended_by` holds the reason
@@ -215,7 +218,7 @@ class Runner:
 
     def _start_background(self, chain: Chain) -> list[asyncio.Task[PluginErrorModel | None]]:
         """Schedule the fire-and-forget plugins on private copies; none of their code runs yet."""
-        at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        at_once = asyncio.Semaphore(self._at_once)
         tasks: list[asyncio.Task[PluginErrorModel | None]] = []
         for step in chain.plan.background:
             if not step.applies(chain.payload, chain.global_context):

@@ -38,6 +38,11 @@ class PlainRecord:
         return twin
 
     @classmethod
+    def model_construct(cls, _fields_set: object = None, **values: Any) -> Self:
+        """Make one of values as they are; nothing here validates values."""
+        return cls(**values)
+
+    @classmethod
     def model_validate(cls, value: Any, **_options: Any) -> Self:
         """Make one of plain data, or return what is one already; unknown names are ignored.
 
