@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from kaged.pipeline import (
     Extensions,
@@ -15,6 +15,7 @@ from kaged.pipeline import (
     PluginResult,
     PluginViolation,
 )
+from kaged.pipeline.payloads.calls import HttpAuthCheckPermissionResultPayload
 
 
 class Tagger(Plugin):
@@ -48,6 +49,35 @@ class RefusesToStart(Plugin):
 
 class NotAPlugin:
     """A class of another family."""
+
+
+class Meets(Plugin):
+    """Counts how many of its kind run at the same time."""
+
+    running: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+
+    async def tool_pre_invoke(self, payload: Any, context: Any) -> None:
+        Meets.running += 1
+        Meets.most = max(Meets.most, Meets.running)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        Meets.running -= 1
+
+
+class Grants(Plugin):
+    """Decides about a permission."""
+
+    async def http_auth_check_permission(self, payload: Any, context: Any) -> PluginResult[Any]:
+        decided = HttpAuthCheckPermissionResultPayload(granted=True, reason="mine")
+        return PluginResult(modified_payload=decided)
+
+
+class Ends(Plugin):
+    """Ends every call about a permission."""
+
+    async def http_auth_check_permission(self, payload: Any, context: Any) -> PluginResult[Any]:
+        return PluginResult(continue_processing=False)
 
 
 class Everything(Plugin):

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import structlog
 import uvloop
 
 from kaged import __version__
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.log import get_logger
 from kaged.base.open_files import raise_open_files
 from kaged.base.ready_signal import ReadySignal
 from kaged.base.signals import unmute_for_children
@@ -32,7 +32,7 @@ from kaged.diagnostics.daemon_state import needs_restart
 from kaged.diagnostics.gates import Gates
 from kaged.serve.http.errors import error_body
 
-_log = structlog.get_logger("kaged.daemon")
+_log = get_logger("kaged.daemon")
 
 
 NUMBER_DIGITS = 640

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, JsonObject, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
 from kaged.config.providers import (
@@ -61,7 +60,7 @@ from kaged.tools.session_labels import SessionLabels
 
 TOPIC: Final = "services"
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-import structlog
-
 from kaged.audit import AuditLog
+from kaged.base.log import get_logger
 from kaged.config.settings import Settings
 from kaged.config.skill_settings import skills_in_force
 from kaged.inbox import Inbox
@@ -19,7 +18,7 @@ from kaged.skills.skill_service import SkillService
 
 APPROVALS = "skill-approvals.json"
 
-_log = structlog.get_logger("kaged.skills")
+_log = get_logger("kaged.skills")
 
 
 async def build_skills(

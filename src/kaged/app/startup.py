@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-import structlog
-
 from kaged.app.daemon_core import DaemonCore
 from kaged.base import KagedError, Tasks
+from kaged.base.log import get_logger
 from kaged.serve.http import EarlyApp
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from kaged.app.subsystems import StartedSubsystems
     from kaged.config.problems import Problem
 
-_log = structlog.get_logger("kaged.start")
+_log = get_logger("kaged.start")
 
 
 class Startup:

@@ -110,7 +110,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     readiness = ProjectReadiness(lambda: float(state.settings.daemon.value.daemon.opening_seconds))
     net_gate, spawner = _open_cages(core, closing)
     active_pipeline = ActivePipeline()
-    traces = TraceLog(store, audit.redactor, clock)
+    traces = TraceLog(
+        store, audit.redactor, clock, lambda: state.settings.daemon.value.pipeline.traces
+    )
     closing.push_async_callback(traces.close)
     pipeline = PolicyPipeline(
         settings_in_force,

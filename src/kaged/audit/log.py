@@ -6,8 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from kaged.audit.chain import ChainKey
 from kaged.audit.errors import AuditEventInvalid, AuditUnavailable
 from kaged.audit.event import AuditEvent
@@ -22,6 +20,7 @@ from kaged.audit.sink import AuditSink
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, Ids, JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.decision import Decision
 
 RULE = "audit.writable"
@@ -29,7 +28,7 @@ FOLDED_FIRST_S = 5.0
 FOLDED_AGAIN_S = 60.0
 _FIX = "free disk space or make the database writable; the daemon notices by itself"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

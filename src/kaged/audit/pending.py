@@ -11,11 +11,11 @@ import marshal
 from typing import Any, Final, TypeAlias
 
 import msgspec
-import structlog
 
 from kaged.audit.event import AuditEvent
 from kaged.audit.redact import Rules
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 
 OVERHEAD_CHARS: Final = 128  # what an entry of the queue weighs beside its text
 # Larger ones are redacted where they are recorded: what they leave is small, and the queue would
@@ -30,7 +30,7 @@ Texts: TypeAlias = "tuple[str | None, str | None, str]"
 
 _Held: TypeAlias = "JsonObject | list[JsonValue] | bytes"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class PendingEvent:

@@ -8,15 +8,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-import structlog
-
 from kaged.audit.pending import PendingEvent
 from kaged.audit.row import AuditRow
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

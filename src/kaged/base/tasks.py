@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
+from kaged.base.log import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("kaged.tasks")
+_log = get_logger("kaged.tasks")
 
 
 def report_failure(name: str, error: BaseException) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Final
-
-import structlog
-from structlog.typing import EventDict, WrappedLogger
+from typing import TYPE_CHECKING, Final
 
 from kaged.base import Clock
+from kaged.base.log import load_structlog
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, WrappedLogger
 
 BURST_BYTES: Final = 256 * 1024
 BYTES_PER_S: Final = 2 * 1024
@@ -55,7 +56,7 @@ class LogFolding:
             share = self._share((named, str(line[named])[:200], str(line.get("event"))[:200]))
             if share.room < size:
                 share.left_out += 1
-                raise structlog.DropEvent
+                raise load_structlog().DropEvent
             share.room -= size
             left_out, share.left_out = share.left_out, 0
         return {**line, "left_out": left_out} if left_out else line

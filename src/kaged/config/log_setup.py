@@ -10,15 +10,16 @@ import os
 import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from typing import TYPE_CHECKING, Any
 
 from kaged.audit.credentials import REDACTED, is_secret_key, mask_secrets
 from kaged.base import SystemClock
+from kaged.base.log import load_structlog
 from kaged.config.coresections import LogFormat, LogLevel
 from kaged.config.log_folding import LogFolding
+
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
 
 MAX_VALUE_CHARS = 4000
 MAX_DEPTH = 6
@@ -37,6 +38,7 @@ def configure_logging(
     Raises:
         OSError: the file cannot be written.
     """
+    structlog = load_structlog()
     people = log_file is None and sys.stderr.isatty()
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -24,6 +24,14 @@ class UntrustedContent(StrEnum):
     DENY = "deny"
 
 
+class KeptTraces(StrEnum):
+    """Of which steps of policies traces are kept."""
+
+    ALL = "all"
+    REFUSALS = "refusals"
+    OFF = "off"
+
+
 _WORD: Final = TextShape(max_chars=100, pattern=r"[A-Za-z0-9][A-Za-z0-9_.:-]*", means="a word")
 
 
@@ -52,6 +60,12 @@ class PipelineSection:
         Number(1, MAX_SECONDS),
         "How long a call waits for a person where a policy wants one to agree.",
         default=300,
+    )
+    traces: KeptTraces = key(
+        Choice(KeptTraces),
+        "What `kaged pipeline trace` can show later: `all` steps of policies, only `refusals` "
+        "(refused calls and changes, failures), or nothing (`off`).",
+        default=KeptTraces.ALL,
     )
     environment: str | None = optional(
         _WORD, "Where this daemon works, such as `production`; policies see it.", default=None

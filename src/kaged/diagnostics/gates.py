@@ -7,14 +7,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import field
 
-import structlog
-
 from kaged.base import KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.installed import find_installed
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 
-_log = structlog.get_logger("kaged.start")
+_log = get_logger("kaged.start")
 
 
 @dataclass(slots=True)

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.inbox.words import event_json
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import may_answer
@@ -30,7 +29,7 @@ EXPIRY_S: Final = 60.0
 KEPT_CLOSED: Final = 200
 """How many requests that lived in memory are remembered after their end."""
 
-_log = structlog.get_logger("kaged.inbox")
+_log = get_logger("kaged.inbox")
 
 
 @dataclass(frozen=True, slots=True)

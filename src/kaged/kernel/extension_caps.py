@@ -70,7 +70,7 @@ def parse_extension_capabilities(value: object) -> ExtensionCapabilities:
     unknown = [n for n in names if not isinstance(n, str) or n not in known]
     if unknown:
         raise ExtensionCapabilityInvalid(
-            f"unknown capability {', '.join(map(_shown, unknown))}{_hint(unknown[0])}",
+            f"Unknown capability {', '.join(map(_shown, unknown))}{_hint(unknown[0])}",
             fix=f"known are {', '.join(known)}",
         )
     return frozenset(known[name] for name in names if isinstance(name, str))

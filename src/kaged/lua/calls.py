@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.describe import describe_denial
 from kaged.kernel.lua_powers import (
     LuaPower,
@@ -61,7 +60,7 @@ MAX_SLEEP_MS: Final = 500
 _REFUSED: Final = -32001
 _UNKNOWN: Final = -32601
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Final, TypeAlias, TypeVar
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.lua_powers import LuaPowers, print_powers
 from kaged.lua.calls import HostCalls
 from kaged.lua.dialogs import Dialogs
@@ -34,7 +33,7 @@ DRAIN_S: Final = 30.0
 """How long others wait for scripts to be done with what they were told."""
 MAX_NOTICES: Final = 200
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 T = TypeVar("T")
 Payload: TypeAlias = "JsonValue | Callable[[], Awaitable[JsonValue]]"

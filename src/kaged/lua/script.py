@@ -8,10 +8,9 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Final, Protocol
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.kernel.lua_powers import LuaPowers
 from kaged.lua.errors import ScriptDown
@@ -31,7 +30,7 @@ from kaged.wire.messages import MessageId, Notification, Refused, Request, Respo
 API_VERSION: Final = 2
 ANSWER_LIMIT_S: Final = 24 * 3600.0  # the wall below ends a worker long before
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 
 class ScriptState(StrEnum):

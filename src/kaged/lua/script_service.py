@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.log import get_logger
 from kaged.cage.net import SystemResolver
 from kaged.config.settings import read_settings
 from kaged.inbox import AnsweredBy, Inbox
@@ -55,7 +54,7 @@ TOPIC: Final = "lua"
 KEPT: Final = "lua-store"
 DIALOG_WAIT_S: Final = 25.0
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 
 class ScriptService:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.lua.moves import SCRIPT_PREFIX
 from kaged.lua.request_draft import read_draft
 from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent
@@ -36,7 +35,7 @@ _AS_THEY_ARE: Final = {
 }
 """Events of sessions that scripts get with other names only."""
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 
 class SessionEventForwarder:

@@ -10,10 +10,9 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.lua.errors import ScriptToolFailed
 from kaged.lua.limits import MAX_TOOL_TEXT_CHARS, MAX_TOOLS
 from kaged.lua.values import shown, shown_object, shown_value
@@ -33,7 +32,7 @@ _RESULT: Final[JsonObject] = {
     "required": ["from", "text"],
 }
 
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 CallScript = Callable[[str, str, str, JsonObject, str], Awaitable[JsonObject]]
 """(project id, script, tool, input, session id) → what `execute` gave."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, cast
 
-import structlog
-
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import ExitReport, Spawner, SpawnRequest
 from kaged.mcp.errors import McpServerUnavailable
 from kaged.mcp.progress import Report
@@ -32,7 +31,7 @@ MAX_NOISE: Final = 100
 MAX_PROGRESS: Final = 1000
 LIMITS: Final = ConnectionLimits(unasked_per_s=500)
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.log import get_logger
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.catalog import OutsideTool
 from kaged.mcp.content import RESULT_SCHEMA
@@ -16,7 +15,7 @@ from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.tools import Tool, ToolDefinition, ToolError, ToolInvocation, ToolSource
 from kaged.tools.registry import ToolRegistry
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 class McpHost:

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.log import get_logger
 from kaged.cage import ExitReport
 from kaged.mcp.catalog import OutsideTool
 from kaged.mcp.content import parse_content
@@ -28,7 +27,7 @@ LOG_LINES: Final = 200
 RELIST_S: Final = 1.0
 """How long a burst of "my list has changed" is let pass before the list is fetched, once."""
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 class OutsideServer:

@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import Spawner, SpawnRequest
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.approvals import Approvals
 from kaged.tools.session_labels import UNTRUSTED
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 @dataclass(frozen=True, slots=True)

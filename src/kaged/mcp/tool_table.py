@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.config.jsonschemas import compile_schema
 from kaged.mcp.catalog import MAX_PAGES, MAX_TOOLS, LeftOut, OutsideTool, parse_tools
 from kaged.mcp.conversation import McpConversation
@@ -18,7 +17,7 @@ from kaged.mcp.texts import one_line
 
 LIST_TIMEOUT_S: Final = 30.0
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 class McpToolTable:

@@ -13,17 +13,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
 from typing import Protocol
 
-import structlog
-
 from kaged.base import Clock
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.models import turn
 from kaged.models.errors import ModelError, ModelRateLimited
 
 AttemptEvent = turn.TextDelta | turn.ThinkingDelta | turn.TurnFinished
 Sleep = Callable[[float], Awaitable[None]]
 
-_log = structlog.get_logger("kaged.models")
+_log = get_logger("kaged.models")
 
 
 @dataclass(frozen=True, slots=True)

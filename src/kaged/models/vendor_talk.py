@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, cast
 
-import structlog
 from pydantic_ai import messages as theirs
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.models import Model as TheirModel
 
 from kaged.base import Clock
+from kaged.base.log import get_logger
 from kaged.config.localconfig import ModelEntry
 from kaged.models import turn
 from kaged.models.answer import TurnBuilder
@@ -35,7 +35,7 @@ _FINISHES: Final[dict[str, turn.FinishReason]] = {
     "content_filter": "content_filter",
     "tool_call": "tool_calls",
 }
-_log = structlog.get_logger("kaged.models")
+_log = get_logger("kaged.models")
 
 
 class VendorTalk:

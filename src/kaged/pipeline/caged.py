@@ -13,12 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import structlog
 from pydantic import Field, ValidationError
 
 import kaged
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.installed import library_folders
+from kaged.base.log import get_logger
 from kaged.cage import CageKind, CageRequest, HostMount, Spawner
 from kaged.peer import Connection, PeerProcess
 from kaged.pipeline.binding import HookCall, HookNotBound
@@ -42,7 +42,7 @@ PING_TIMEOUT_S = 2.0
 SHUTDOWN_TIMEOUT_S = 3.0
 
 _ROOT = "/opt/kaged"
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class CageGrants(CageReach):

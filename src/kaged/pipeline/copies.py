@@ -16,9 +16,11 @@ from kaged.pipeline.isolation import (
     same_value,
     set_model_dict,
 )
-from kaged.pipeline.tiers import Rights
+from kaged.pipeline.lazy_slots import LazySlot, Makers, Slot, lazy_copy, whole_state
+from kaged.pipeline.tiers import Capability, Rights
 
-S = TypeVar("S", bound=slots.Slot)
+S = TypeVar("S", bound=Slot)
+L = TypeVar("L", bound=LazySlot)
 
 _NO_TEXTS: frozenset[str] = frozenset()
 _new = object.__new__
@@ -38,6 +40,17 @@ def copy_slot(slot: S, _rights: Rights | None = None) -> S:
     twin = _new(kind)
     set_model_dict(twin, values)
     return twin
+
+
+def copy_lazily(slot: L) -> L:
+    """Copy a slot as `copy_slot` does, but its deep parts when somebody looks at them."""
+    makers = LAZY_FIELDS.get(type(slot))
+    if makers is None:
+        return freeze(slot)  # a subclass of the host's own making
+    values = whole_state(slot).copy()
+    for name in makers:
+        del values[name]
+    return lazy_copy(slot, values, makers)
 
 
 def copy_agent(agent: slots.AgentExtension, rights: Rights) -> slots.AgentExtension | None:
@@ -73,19 +86,26 @@ def subject_as_shown(
 
 def visible_security(security: slots.SecurityExtension, rights: Rights) -> slots.SecurityExtension:
     """Copy the security slot without the parts that `rights` does not show."""
-    subject = security.subject
-    if subject is not None:
-        subject = _visible_subject(subject, rights) if rights.subject else None
-    return new_frozen(
-        slots.SecurityExtension,
-        {
-            "labels": security.labels if rights.labels else _NO_TEXTS,
-            "classification": security.classification,
-            "subject": subject,
-            "objects": _copy_table(security.objects),
-            "data": _copy_table(security.data),
-        },
-    )
+    values: dict[str, Any] = {
+        "labels": security.labels if rights.labels else _NO_TEXTS,
+        "classification": security.classification,
+    }
+    makers = _SECURITY_MAKERS.get(rights.capabilities) or _security_makers(rights)
+    return lazy_copy(security, values, makers)
+
+
+def _security_makers(rights: Rights) -> Makers:
+    def subject(
+        value: slots.SubjectExtension | None,
+    ) -> slots.SubjectExtension | None:
+        return _visible_subject(value, rights) if value is not None and rights.subject else None
+
+    makers = {"subject": subject, "objects": _copy_table, "data": _copy_table}
+    return _SECURITY_MAKERS.setdefault(rights.capabilities, makers)
+
+
+_SECURITY_MAKERS: dict[frozenset[Capability], Makers] = {}
+"""By capability set; as bounded as the table of rights."""
 
 
 def _visible_subject(subject: slots.SubjectExtension, rights: Rights) -> slots.SubjectExtension:
@@ -102,7 +122,7 @@ def _visible_subject(subject: slots.SubjectExtension, rights: Rights) -> slots.S
     )
 
 
-def _copy_table(table: Mapping[str, slots.Slot]) -> ReadOnlyDict:
+def _copy_table(table: Mapping[str, Slot]) -> ReadOnlyDict:
     return ReadOnlyDict([(name, copy_slot(entry)) for name, entry in table.items()])
 
 
@@ -110,10 +130,9 @@ def _copy_chain(chain: tuple[slots.DelegationHop, ...]) -> tuple[slots.Delegatio
     return tuple([copy_slot(hop) for hop in chain])
 
 
-DEEP_FIELDS: dict[type[slots.Slot], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
+DEEP_FIELDS: dict[type[Slot], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
     slots.RequestExtension: (),
-    slots.AgentExtension: (("conversation", copy_slot),),
-    slots.ConversationContext: (("history", freeze), ("topics", ReadOnlyList)),
+    slots.AgentExtension: (("conversation", copy_lazily),),
     slots.HttpExtension: (("headers", ReadOnlyDict),),
     slots.SubjectExtension: (("claims", ReadOnlyDict),),
     slots.ObjectSecurityProfile: (("permissions", ReadOnlyList), ("data_scope", ReadOnlyList)),
@@ -126,14 +145,11 @@ DEEP_FIELDS: dict[type[slots.Slot], tuple[tuple[str, Callable[[Any], Any]], ...]
     slots.RetentionPolicy: (),
     slots.DelegationExtension: (("chain", _copy_chain),),
     slots.DelegationHop: (),
-    slots.MCPExtension: (("tool", copy_slot), ("resource", copy_slot), ("prompt", copy_slot)),
-    slots.ToolMetadata: (
-        ("input_schema", freeze),
-        ("output_schema", freeze),
-        ("annotations", freeze),
+    slots.MCPExtension: (
+        ("tool", copy_lazily),
+        ("resource", copy_lazily),
+        ("prompt", copy_lazily),
     ),
-    slots.ResourceMetadata: (("annotations", freeze),),
-    slots.PromptMetadata: (("arguments", freeze), ("annotations", freeze)),
     slots.CompletionExtension: (("tokens", copy_slot),),
     slots.TokenUsage: (),
     slots.ProvenanceExtension: (),
@@ -142,3 +158,11 @@ DEEP_FIELDS: dict[type[slots.Slot], tuple[tuple[str, Callable[[Any], Any]], ...]
     slots.MetaExtension: (("properties", ReadOnlyDict),),
 }
 """For each slot model, the fields that hold containers or models, and how each is copied."""
+
+LAZY_FIELDS: dict[type[LazySlot], Makers] = {
+    slots.ConversationContext: {"history": freeze, "topics": freeze},
+    slots.ToolMetadata: {"input_schema": freeze, "output_schema": freeze, "annotations": freeze},
+    slots.ResourceMetadata: {"annotations": freeze},
+    slots.PromptMetadata: {"arguments": freeze, "annotations": freeze},
+}
+"""For each lazy model but the security slot, the fields that are copied on sight, and how."""

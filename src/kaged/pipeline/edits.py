@@ -53,14 +53,18 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
         if type(returned) is not dict:
             raise _foreign(plugin_name, type(returned).__name__)
         return isolate_payload(returned)
-    model = type(current) if isinstance(current, kind.modified) else kind.modified
-    if not isinstance(returned, kind.modified) or not isinstance(returned, PluginPayload):
+    model: type = type(current)
+    if not type(returned) is model is kind.modified:  # mostly so; to ask pydantic takes 1 µs
+        model = model if isinstance(current, kind.modified) else kind.modified
+        if not isinstance(returned, kind.modified):
+            raise _foreign(plugin_name, type(returned).__name__)
+    if not isinstance(returned, PluginPayload):
         raise _foreign(plugin_name, type(returned).__name__)
     assert issubclass(model, PluginPayload)
     state = isolate_payload(model_dict(returned))
     try:
         return model.model_validate(
-            state.get("root") if "root" in model.model_fields else state, context=_HOST_CONTEXT
+            state.get("root") if model.__pydantic_root_model__ else state, context=_HOST_CONTEXT
         )
     except ValidationError as error:
         raise KagedError(

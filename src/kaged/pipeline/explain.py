@@ -93,7 +93,7 @@ def _explain(order: int, step: Step) -> StepExplained:
         conditional=step.matches is not None,
         switched_off=step.switch.off,
         capabilities=tuple(sorted(step.rights.capabilities)),
-        sees=visible_slots(step.rights),
+        sees=tuple(name for name, _ in visible_slots(step.rights)),
         may_change=("payload", *changes) if step.may_edit else (),
         may_deny=step.may_deny,
     )

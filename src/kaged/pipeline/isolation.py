@@ -22,6 +22,7 @@ from uuid import UUID
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from kaged.base.errors import KagedError
+from kaged.pipeline.lazy_slots import whole_state
 from kaged.pipeline.shapes import (
     LIGHT_MODELS,
     Frozen,
@@ -235,7 +236,7 @@ def same_value(foreign: Any, own: Any) -> bool:
     if kind is frozenset:
         return type(own) is frozenset and _all_atoms(foreign) and foreign == own
     if issubclass(kind, BaseModel):
-        return kind is type(own) and same_value(model_dict(foreign), model_dict(own))
+        return kind is type(own) and same_value(whole_state(foreign), whole_state(own))
     return issubclass(kind, Enum) and foreign is own
 
 
@@ -278,7 +279,7 @@ class _Copier:
             return plain if self._dict_as is dict else self._dict_as(plain)
         if kind in LIGHT_MODELS:
             twin = _new(kind)
-            set_model_dict(twin, self.copy_values(model_dict(value), depth))
+            set_model_dict(twin, self.copy_values(whole_state(value), depth))
             return twin
         if kind in ATOMS:
             return value

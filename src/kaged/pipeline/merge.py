@@ -25,6 +25,7 @@ from kaged.pipeline.isolation import (
     same_value,
     set_model_dict,
 )
+from kaged.pipeline.lazy_slots import whole_state
 from kaged.pipeline.slots import (
     Extensions,
     HttpExtension,
@@ -192,10 +193,11 @@ def _merge_security(
     security = original.security or _NO_SECURITY
     state = model_dict(returned)
     seen = model_dict(shown) if isinstance(shown, SecurityExtension) else _NO_COPIES
-    for name, slot in _FIXED_SECURITY.items():
-        part = state.get(name)
-        if part is not seen.get(name, UNCHANGED) and not _same_part(name, part, security, rights):
-            discard(discarded, slot, _NOBODY)
+    for name, part in state.items():  # without the parts that nobody has looked at
+        if name != "labels" and part is not seen.get(name, UNCHANGED):
+            slot = _FIXED_SECURITY.get(name)
+            if slot is not None and not _same_part(name, part, security, rights):
+                discard(discarded, slot, _NOBODY)
     if state.get("labels") is security.labels:
         return UNCHANGED
     try:
@@ -212,7 +214,7 @@ def _merge_security(
         raise TookAway(SlotName.SECURITY_LABELS, f"{removed} label(s) were removed")
     if labels == before:
         return UNCHANGED
-    return new_frozen(SecurityExtension, model_dict(security) | {"labels": labels})
+    return new_frozen(SecurityExtension, whole_state(security) | {"labels": labels})
 
 
 def _same_part(name: str, part: object, security: SecurityExtension, rights: Rights) -> bool:

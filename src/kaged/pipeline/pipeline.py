@@ -8,11 +8,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.base.foreign import cancellations, describe_error
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.problems import Problem, Severity, format_key_path
 from kaged.pipeline.binding import HookNotBound
 from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
@@ -28,7 +27,7 @@ from kaged.pipeline.kinds import (
 from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import LoadedPlugin, Plan, compile_plan, load_plugin
-from kaged.pipeline.runner import Runner
+from kaged.pipeline.runner import MAX_AT_ONCE, Runner
 from kaged.pipeline.unfired import unfired_problems
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ DEFAULT_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 10.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Pipeline:
     tenant; it shares no state with others. With `refuse_until_loaded`, calls on every hook are
     refused until the first load, so that nothing slips by while plugins start. `facts` are the
     host's own, for the slots of every call. `in_daemon` refuses plugins on hooks that the daemon
-    does not fire. `traces` keeps what the plugins did in each call.
+    does not fire. `traces` keeps what the plugins did in each call. `at_once` as for `Runner`.
     """
 
     def __init__(
@@ -115,6 +114,7 @@ class Pipeline:
         facts: Callable[[], HostFacts] = lambda: NO_FACTS,
         in_daemon: bool = False,
         traces: TraceLog | None = None,
+        at_once: int = MAX_AT_ONCE,
     ) -> None:
         self._clock = clock
         self._guarded = guarded
@@ -128,7 +128,14 @@ class Pipeline:
         self._default_policy = default_hook_policy
         self._registry = HookRegistry()
         self._tasks = Tasks("pipeline")
-        self.runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
+        self.runner = Runner(
+            clock,
+            self._tasks,
+            guarded=guarded,
+            observer=observer,
+            tracer=tracer,
+            at_once=at_once,
+        )
         self._force = _Force(refused=None) if refuse_until_loaded else _Force()
         self._report: LoadReport | None = None
         self._loading = asyncio.Lock()

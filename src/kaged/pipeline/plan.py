@@ -49,6 +49,7 @@ class Step:
     kind: str
     hook: str
     mode: PluginMode
+    priority: int
     may_deny: bool
     may_edit: bool
     shares_state: bool
@@ -166,6 +167,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         kind=config.kind,
         hook=hook,
         mode=config.mode,
+        priority=config.priority,
         may_deny=rules.may_deny,
         may_edit=rules.may_edit and not declares_no_edits(plugin.started),
         shares_state=rules.shares_state,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
+from kaged.pipeline.errors import PluginError, PluginErrorModel
 from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.payloads.base import PluginPayload
-from kaged.pipeline.payloads.registry import HookRegistry
+from kaged.pipeline.payloads.registry import HookRegistry, get_hook_registry
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginCondition, PluginConfig
 
@@ -84,17 +85,34 @@ class Plugin:
         """Let go of connections and files; called once after the last hook."""
 
     def json_to_payload(self, hook: str, payload: str | dict[str, Any]) -> PluginPayload:
-        """Parse a payload of this plugin's hooks from JSON. Raises ValueError."""
-        return self._registry().json_to_payload(hook, payload)
+        """Parse a payload of this plugin's hooks from JSON.
+
+        Raises:
+            PluginError: nothing is known of the hook.
+            ValueError: the data does not fit.
+        """
+        return self._registry(hook).json_to_payload(hook, payload)
 
     def json_to_result(self, hook: str, result: str | dict[str, Any]) -> PluginResult[Any]:
-        """Parse a result of this plugin's hooks from JSON. Raises ValueError."""
-        return self._registry().json_to_result(hook, result)
+        """Parse a result of this plugin's hooks from JSON.
 
-    def _registry(self) -> HookRegistry:
-        registry = HookRegistry()
-        for hook, payload in (self._hook_payloads or {}).items():
-            registry.register_hook(hook, payload)
+        Raises:
+            PluginError: nothing is known of the hook.
+            ValueError: the data does not fit.
+        """
+        return self._registry(hook).json_to_result(hook, result)
+
+    def _registry(self, hook: str) -> HookRegistry:
+        """Return what knows a hook: this plugin's own types, else the registry of the process."""
+        own = (self._hook_payloads or {}).get(hook)
+        if own is None and hook not in (self._hook_results or {}):
+            registry = get_hook_registry()
+        else:
+            registry = HookRegistry()
+            registry.register_hook(hook, own or PluginPayload)
+        if not registry.is_registered(hook):
+            message = f"No payload type is registered for hook {hook!r}."
+            raise PluginError(PluginErrorModel(message, self.name))
         return registry
 
 

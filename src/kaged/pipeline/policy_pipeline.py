@@ -11,13 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from kaged import __version__
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.pipeline_section import PipelineSection, UntrustedContent
 from kaged.config.settings import Settings
 from kaged.projects.readiness import Guard
@@ -39,7 +38,7 @@ UNTRUSTED_GUARD = "untrusted-content"
 
 _SETTINGS = "[pipeline] untrusted"
 
-_log = structlog.get_logger("kaged.pipeline")
+_log = get_logger("kaged.pipeline")
 
 
 @dataclass(slots=True)

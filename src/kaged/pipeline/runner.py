@@ -17,7 +17,7 @@ from kaged.pipeline.isolation import isolate, isolate_payload
 from kaged.pipeline.payloads.base import HttpHeaderPayload
 from kaged.pipeline.records import ControlExecutionStatus
 from kaged.pipeline.results import PluginResult
-from kaged.pipeline.view import filter_extensions
+from kaged.pipeline.view import view_of
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Tasks
@@ -39,7 +39,8 @@ class Runner:
     With `guarded` (the daemon's own calls) every plugin works on a private copy of the payload,
     header maps in payloads need header capabilities, and user and identity in the shared context
     need `read_subject`. Without it (a program that drives the stand-in manager itself) a plugin
-    gets what the program passed in.
+    gets what the program passed in. Of concurrent and of background plugins of one call, `at_once`
+    run at the same time.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Runner:
         guarded: bool = True,
         observer: PipelineObserver | None = None,
         tracer: StepTracer | None = None,
+        at_once: int = MAX_AT_ONCE,
     ) -> None:
+        self._at_once = at_once
         self._now = clock.monotonic_s
         self._background = background
         self._guarded = guarded
@@ -120,7 +123,7 @@ class Runner:
 
     async def _run_step(self, step: Step, chain: Chain, task: asyncio.Task[Any]) -> Denial | None:
         """Run one plugin: filter, call, check, merge. Return its denial, if it denies."""
-        view = filter_extensions(chain.extensions, step.rights.capabilities)
+        view = view_of(chain.extensions, step.rights)
         given = self._payload_for(step, chain)
         context = chain.context_for(step, step.rights.subject or not self._guarded)
         tracer = chain.tracer or self._tracer
@@ -187,24 +190,25 @@ class Runner:
 
     async def _run_concurrent(self, chain: Chain) -> Denial | None:
         """Run the concurrent plugins together; the first that denies or fails ends the others."""
-        at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        steps = [s for s in chain.plan.concurrent if s.applies(chain.payload, chain.global_context)]
+        waiting = iter(steps)
         ended_by: list[Denial | PluginError | PluginViolationError] = []
 
-        async def run(step: Step) -> None:
-            async with at_once:
+        async def work() -> None:
+            task = running_task()
+            for step in waiting:  # which all workers share
                 try:
-                    outcome = await self._run_step(step, chain, running_task())
+                    outcome = await self._run_step(step, chain, task)
                 except (PluginError, PluginViolationError) as error:
                     outcome = error
-            if outcome is not None:
-                ended_by.append(outcome)
-                raise _EndSiblings
+                if outcome is not None:
+                    ended_by.append(outcome)
+                    raise _EndSiblings
 
         try:
             async with asyncio.TaskGroup() as group:
-                for step in chain.plan.concurrent:
-                    if step.applies(chain.payload, chain.global_context):
-                        group.create_task(run(step), name=f"pipeline/{step.hook}/{step.name}")
+                for _ in steps[: self._at_once]:
+                    group.create_task(work())
         except* _EndSiblings:
             pass  # `ended_by` holds the reason
         reason = ended_by[0] if ended_by else None
@@ -214,7 +218,7 @@ class Runner:
 
     def _start_background(self, chain: Chain) -> list[asyncio.Task[PluginErrorModel | None]]:
         """Schedule the fire-and-forget plugins on private copies; none of their code runs yet."""
-        at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        at_once = asyncio.Semaphore(self._at_once)
         tasks: list[asyncio.Task[PluginErrorModel | None]] = []
         for step in chain.plan.background:
             if not step.applies(chain.payload, chain.global_context):

@@ -38,6 +38,11 @@ class PlainRecord:
         return twin
 
     @classmethod
+    def model_construct(cls, _fields_set: object = None, **values: Any) -> Self:
+        """Make one of values as they are; nothing here validates values."""
+        return cls(**values)
+
+    @classmethod
     def model_validate(cls, value: Any, **_options: Any) -> Self:
         """Make one of plain data, or return what is one already; unknown names are ignored.
 
@@ -133,7 +138,7 @@ class Frozen(BaseModel):
             LIGHT_MODELS.add(cls)
 
 
-def _absent_state(model: BaseModel, name: str) -> Any:
+def absent_state(model: BaseModel, name: str) -> Any:
     """Return the state that a light copy does not carry; called for names that are not there."""
     if name in {"__pydantic_extra__", "__pydantic_private__"}:
         return None
@@ -149,4 +154,4 @@ def _absent_state(model: BaseModel, name: str) -> Any:
 
 # Past the type checker, for which a `__getattr__` would make every misspelt attribute right.
 _pydantic_getattr = vars(BaseModel)["__getattr__"]
-type.__setattr__(Frozen, "__getattr__", _absent_state)
+type.__setattr__(Frozen, "__getattr__", absent_state)

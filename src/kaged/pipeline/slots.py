@@ -9,11 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from kaged.base.clock import SystemClock
+from kaged.pipeline.lazy_slots import LazySlot, Slot
 from kaged.pipeline.shapes import Frozen
-
-
-class Slot(Frozen):
-    """One slot of `Extensions`, or a value inside one."""
 
 
 class RequestExtension(Slot):
@@ -62,7 +59,7 @@ MAX_HISTORY = 100
 """Messages of history that a conversation context may carry."""
 
 
-class ConversationContext(Slot):
+class ConversationContext(LazySlot):
     """What was said before, shortened: recent messages, a summary and topics."""
 
     history: list[Any] = Field(default_factory=list, max_length=MAX_HISTORY)
@@ -128,7 +125,7 @@ class DataPolicy(Slot):
     retention: RetentionPolicy | None = None
 
 
-class SecurityExtension(Slot):
+class SecurityExtension(LazySlot):
     """Labels that only grow, the subject, and the rules of objects and data."""
 
     labels: frozenset[str] = frozenset()
@@ -188,7 +185,7 @@ class DelegationExtension(Slot):
         )
 
 
-class ToolMetadata(Slot):
+class ToolMetadata(LazySlot):
     """What is declared about a tool."""
 
     name: str
@@ -201,7 +198,7 @@ class ToolMetadata(Slot):
     annotations: dict[str, Any] = Field(default_factory=dict)
 
 
-class ResourceMetadata(Slot):
+class ResourceMetadata(LazySlot):
     """What is declared about a resource."""
 
     uri: str
@@ -212,7 +209,7 @@ class ResourceMetadata(Slot):
     annotations: dict[str, Any] = Field(default_factory=dict)
 
 
-class PromptMetadata(Slot):
+class PromptMetadata(LazySlot):
     """What is declared about a prompt."""
 
     name: str

@@ -59,20 +59,22 @@ class SlotPolicy:
     """The rule of one slot or sub-field; without `write_cap`, only a mutable slot can change."""
 
     tier: MutabilityTier
+    access: AccessPolicy = AccessPolicy.UNRESTRICTED
     read_cap: Capability | None = None
     write_cap: Capability | None = None
-
-    @property
-    def access(self) -> AccessPolicy:
-        """Return whether reading takes a capability."""
-        return AccessPolicy.CAPABILITY_GATED if self.read_cap else AccessPolicy.UNRESTRICTED
 
 
 _IMMUTABLE: Final = SlotPolicy(MutabilityTier.IMMUTABLE)
 
 
 def _shown_with(capability: Capability) -> SlotPolicy:
-    return SlotPolicy(MutabilityTier.IMMUTABLE, capability)
+    return _gated(MutabilityTier.IMMUTABLE, capability)
+
+
+def _gated(
+    tier: MutabilityTier, read_cap: Capability, write_cap: Capability | None = None
+) -> SlotPolicy:
+    return SlotPolicy(tier, AccessPolicy.CAPABILITY_GATED, read_cap, write_cap)
 
 
 SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
@@ -80,10 +82,10 @@ SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
         SlotName.REQUEST: _IMMUTABLE,
         SlotName.AGENT: _shown_with(Capability.READ_AGENT),
         # Guarded rather than a fourth tier: whole replacement with the capability, fixed without.
-        SlotName.HTTP: SlotPolicy(
+        SlotName.HTTP: _gated(
             MutabilityTier.IMMUTABLE, Capability.READ_HEADERS, Capability.WRITE_HEADERS
         ),
-        SlotName.SECURITY_LABELS: SlotPolicy(
+        SlotName.SECURITY_LABELS: _gated(
             MutabilityTier.MONOTONIC, Capability.READ_LABELS, Capability.APPEND_LABELS
         ),
         SlotName.SECURITY_CLASSIFICATION: _IMMUTABLE,
@@ -94,7 +96,7 @@ SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
         SlotName.SECURITY_SUBJECT_PERMISSIONS: _shown_with(Capability.READ_PERMISSIONS),
         SlotName.SECURITY_OBJECTS: _IMMUTABLE,
         SlotName.SECURITY_DATA: _IMMUTABLE,
-        SlotName.DELEGATION: SlotPolicy(
+        SlotName.DELEGATION: _gated(
             MutabilityTier.MONOTONIC, Capability.READ_DELEGATION, Capability.APPEND_DELEGATION
         ),
         SlotName.MCP: _IMMUTABLE,
@@ -197,14 +199,15 @@ def resolve_rights(capabilities: frozenset[str]) -> Rights:
     return rights
 
 
-def visible_slots(rights: Rights) -> tuple[str, ...]:
-    """Return the slots and sub-fields that a holder of these rights sees."""
+def visible_slots(rights: Rights) -> tuple[tuple[str, str], ...]:
+    """Return the slots and sub-fields that a holder of these rights sees, each with its slot."""
     visible = _VISIBLE.get(rights.capabilities)
     if visible is None:
-        visible = tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
+        names = [slot.value for slot in SLOT_POLICIES if rights.may_read(slot)]
+        visible = tuple((name, name.partition(".")[0]) for name in names)
         _VISIBLE[rights.capabilities] = visible
     return visible
 
 
-_VISIBLE: Final[dict[frozenset[Capability], tuple[str, ...]]] = {}
+_VISIBLE: Final[dict[frozenset[Capability], tuple[tuple[str, str], ...]]] = {}
 """Visible slots by capability set: asked for each step of each call. As bounded as `RESOLVED`."""

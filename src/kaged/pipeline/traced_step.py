@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from kaged.base import Clock
 from kaged.base.foreign import type_name
-from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.chain import Accepted, Chain, TraceEnd
 from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.isolation import model_dict
@@ -25,8 +24,7 @@ PATH_DEPTH = 2
 """How far the names of changed parts go: `payload.args.path`, `http.headers.x-team`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TracedStep:
+class TracedStep(NamedTuple):
     """One plugin's run. Names of slots and fields, never their values."""
 
     hook: str
@@ -57,13 +55,21 @@ def watch_step(
     chain: Chain,
     view: Extensions | None,
     keep: Callable[[TracedStep], None],
+    *,
+    refusals_only: bool = False,
 ) -> TraceEnd:
-    """Return what to call when a step ends: it gives `keep` what the plugin did."""
+    """Return what to call when a step ends: it gives `keep` what the plugin did.
+
+    With `refusals_only` it does so where a call or a change was refused, or a plugin failed.
+    """
     before = chain.extensions
     payload = chain.payload
     started = clock.monotonic_s()
 
     def end(accepted: Accepted | None, error: BaseException | None) -> None:
+        refused = error is not None or (accepted and (accepted.denied or accepted.discarded))
+        if refusals_only and not refused:
+            return
         ended = clock.monotonic_s()
         code, reason, description = _words(chain, accepted, error)
         keep(
@@ -76,7 +82,7 @@ def watch_step(
                 changed=_changed(before, payload, accepted),
                 refused=()
                 if accepted is None
-                else tuple(f"{change.slot}: {change.reason}" for change in accepted.discarded),
+                else tuple([f"{change.slot}: {change.reason}" for change in accepted.discarded]),
                 outcome=_outcome(step, accepted, error),
                 duration_ns=max(0, int((ended - started) * 1_000_000_000)),
                 code=code,
@@ -91,11 +97,9 @@ def watch_step(
 def _filled(step: Step, extensions: Extensions | None) -> tuple[str, ...]:
     if extensions is None:
         return ()
-    return tuple(
-        slot
-        for slot in visible_slots(step.rights)
-        if getattr(extensions, slot.split(".", 1)[0]) is not None
-    )
+    # `dict` of the host's own subclass, or of a view that a plugin hands in.
+    filled = model_dict(extensions) if type(extensions) is Extensions else dict(extensions)
+    return tuple([slot for slot, top in visible_slots(step.rights) if filled[top] is not None])
 
 
 def _changed(before: Extensions | None, payload: Any, accepted: Accepted | None) -> tuple[str, ...]:
@@ -124,7 +128,8 @@ def _paths(name: str, before: Any, after: Any, depth: int = PATH_DEPTH) -> list[
     if not depth or old is None or new is None:
         return [] if plain(before) == plain(after) else [name]
     found: list[str] = []
-    for key in sorted({*old, *new}, key=str):
+    differing = [key for key in {**old, **new} if old.get(key) is not new.get(key)]
+    for key in sorted(differing, key=str):
         found += _paths(f"{name}.{key}", old.get(key), new.get(key), depth - 1)
     return found
 

@@ -97,7 +97,13 @@ def filter_extensions(
     """
     if extensions is None:
         return None
-    rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
+    return view_of(extensions, RESOLVED.get(capabilities) or resolve_rights(capabilities))
+
+
+def view_of(extensions: Extensions | None, rights: Rights) -> Extensions | None:
+    """Return what `filter_extensions` does, for rights that are known already."""
+    if extensions is None:
+        return None
     view = _new(ExtensionsView)
     _set_origin(view, (extensions, rights, {}))  # nothing is copied yet
     return view

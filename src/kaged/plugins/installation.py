@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, iso_utc
+from kaged.base.log import get_logger
 from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound, consent_missing, store_failed
 from kaged.plugins.installed import InstalledPlugin
@@ -86,7 +85,7 @@ class PluginStore(StoreReader):
         self._ids = ids
         self._tables = tables
         self._turn = asyncio.Lock()
-        self._log = structlog.get_logger("kaged.plugins.store")
+        self._log = get_logger("kaged.plugins.store")
 
     @property
     def directory(self) -> Path:

@@ -9,11 +9,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.peer import ConnectionLimits
 from kaged.pipeline.policy_pipeline import ActivePipeline
@@ -59,7 +58,7 @@ class HostParts:
     starts: Starts = field(default_factory=Starts)
     events: EventExchange = field(default_factory=EventExchange)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    log: Any = field(default_factory=lambda: structlog.get_logger("kaged.plugins"))
+    log: Any = field(default_factory=lambda: get_logger("kaged.plugins"))
 
     def post(self, event: str, data: JsonObject, request_id: str | None = None) -> None:
         """Write an audit event that gates nothing."""

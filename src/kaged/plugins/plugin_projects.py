@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.agents import AgentTree
 from kaged.plugins.admission import admit_project
 from kaged.plugins.consent import ConsentService
@@ -25,7 +24,7 @@ from kaged.projects.readiness import Guard
 START_PATIENCE_S: Final = 15.0
 """How long a project waits for plugins that are still starting."""
 
-_log = structlog.get_logger("kaged.plugins")
+_log = get_logger("kaged.plugins")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.kernel.capabilities import NetCapability
 from kaged.plugins.settings import thaw
 from kaged.plugins.supervisor import PluginSupervisor, PluginTool
@@ -30,7 +29,7 @@ HOST_MEMBERS: Final = (CONTEXT_MEMBER, "_config")
 """Members of a call's params that the host fills; no caller may send them."""
 
 _FROM_OUTSIDE: Final = frozenset({UNTRUSTED})
-_log = structlog.get_logger("kaged.plugins")
+_log = get_logger("kaged.plugins")
 
 
 class PluginTools:

@@ -11,10 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.pluginwords import plugin_name_of
@@ -34,7 +33,7 @@ from kaged.plugins.treecopy import read_tree
 
 MAX_PLUGINS: Final = 1000
 
-_log = structlog.get_logger("kaged.plugins.store")
+_log = get_logger("kaged.plugins.store")
 
 
 class Trouble(StrEnum):

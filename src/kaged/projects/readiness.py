@@ -15,10 +15,9 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Final, Literal
 
-import structlog
-
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_failure
 
 OPENING_WAIT_S: Final = 30.0
@@ -26,7 +25,7 @@ OPENING_WAIT_S: Final = 30.0
 Ready = Callable[[str | None], Awaitable[None]]
 """Waits until a project is guarded; with None only for what guards all of them."""
 
-_log = structlog.get_logger("kaged.projects")
+_log = get_logger("kaged.projects")
 
 
 @dataclass(frozen=True, slots=True)

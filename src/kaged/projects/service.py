@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import agent_specs, load_project
@@ -35,7 +34,7 @@ from kaged.store import ProjectRecord, Store, StoreError
 MAX_PROJECTS = 200
 MAX_RECORDED_PROBLEMS = 20
 
-_log = structlog.get_logger("kaged.projects")
+_log = get_logger("kaged.projects")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import Actor
 from kaged.services.account_links import AccountLinks
@@ -40,7 +39,7 @@ CHECKS_AT_ONCE: Final = 4
 ASKING_S: Final = 20.0
 """How long a call waits for its provider when the daemon has only just started."""
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class AccountService:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.log import get_logger
 from kaged.kernel.decision import Decision
 from kaged.kernel.describe import describe_denial
 from kaged.kernel.service_ids import ServiceId
@@ -28,7 +27,7 @@ from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Record, Trail
 from kaged.wire.tokens import TokenRejected
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 OperationsOf = Callable[[str], frozenset[str] | None]

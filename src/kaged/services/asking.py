@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import structlog
-
 from kaged.base import KagedError
+from kaged.base.log import get_logger
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,
@@ -27,7 +26,7 @@ from kaged.services.secret_search import CallSecrets
 
 T = TypeVar("T")
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 async def ask_provider(entry: ProviderEntry, call: Awaitable[T], secrets: CallSecrets) -> T:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 
-import structlog
-
 from kaged.audit import AuditLog
+from kaged.base.log import get_logger
 from kaged.config.providers import Provider, ProviderType, RateName
 from kaged.services.known_secrets import configured_secrets
 from kaged.services.limits import DEFAULT_RATES, NO_LIMITS, RateRules
@@ -15,7 +14,7 @@ from kaged.services.registry import ProviderKind, ProviderRules
 from kaged.services.secret_search import SecretForms
 from kaged.wire.token_keys import SECRET_VARIABLE, TokenKey, parse_key
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 def signing_key(environ: Mapping[str, str], audit: AuditLog) -> TokenKey:

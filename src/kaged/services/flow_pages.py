@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import structlog
-
 from kaged.base import KagedError
+from kaged.base.log import get_logger
 from kaged.services.contract import AuthResumeCall, ResumingProvider
 from kaged.services.flow import Flow
 from kaged.services.registry import RegisteredCapability
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 async def is_alive(capability: RegisteredCapability, flow: Flow) -> bool:

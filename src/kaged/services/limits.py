@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.services.errors import CapabilityRateLimited
 from kaged.store.service_rows import ServiceRows, StateKey
 
@@ -27,7 +26,7 @@ KEEP_EVERY_S: Final = 5.0
 # Whose entry the kept counts are: no user has a blank name, so nobody's.
 _KEPT: Final = StateKey("", "kaged.limits", "", "buckets")
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-import structlog
-
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.jsonschemas import check_schema, compile_schema
 from kaged.kernel import service_ids
 from kaged.services.contract import (
@@ -35,7 +34,7 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 300.0
 DEFAULT_TIMEOUT_S: Final = 30.0
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 ProviderKind: TypeAlias = Literal["first-party", "bridge", "sidecar"]

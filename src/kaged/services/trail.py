@@ -6,10 +6,9 @@ import hashlib
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.services.caller import ServiceCaller
 from kaged.services.errors import CapabilityBackendUnavailable, CapabilityError
 from kaged.wire.tokens import TokenReason
@@ -22,7 +21,7 @@ FLOW_CHARS: Final = 12  # enough to find a flow again, not enough to use it
 _WORK: Final = frozenset({"provider", "output"})
 _FAULTS: Final = frozenset({"capability_backend_unavailable", "capability_internal_error"})
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class Trail:

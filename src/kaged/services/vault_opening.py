@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.services.vault import CredentialScope, Vault, VaultLock
 from kaged.services.vault_key import PUT_BACK, FileRing, KeyRing, RingStore, key_invalid, new_ring
 from kaged.store.vault_rows import VaultRows
@@ -24,7 +23,7 @@ SAMPLES_PER_KEY: Final = 4
 
 _NO_KEY: Final = KeyRing("", {})
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 async def open_vault(

@@ -9,11 +9,10 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged.audit import AuditEvent
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.ownership import OPERATORS, Ownership, ownership_of
 from kaged.kernel.protected_paths import ProtectedRules
 from kaged.projects.loaded import no_usable_project
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from kaged.workspace.journal_files import JournalFiles
     from kaged.workspace.undo_step import Author
 
-_log = structlog.get_logger("kaged.tools")
+_log = get_logger("kaged.tools")
 
 
 async def _nothing(session_id: str, project_id: str, ownership: Ownership) -> None:

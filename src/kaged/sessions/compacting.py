@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.project import CompactionStrategy
 from kaged.models.turn import Usage
 from kaged.plugins.hooks import CompactionEvent
@@ -52,7 +51,7 @@ GROWTH: Final = 1.05
 MAX_PROMPT_GROWTH: Final = 16_000
 """How many characters a script may add to what a model is to summarize."""
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged.base import KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.identity import Actor
 from kaged.kernel.kept_actor import KeptActor
 from kaged.kernel.ownership import may_use_project
@@ -59,7 +58,7 @@ RunEnded = Callable[[str, str], None]
 RenewActor = Callable[[KeptActor], Awaitable[Actor | None]]
 """Says who somebody is by now; None for who may not come in any more."""
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 @dataclass(slots=True, eq=False)

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.events import EventHub
 from kaged.events.hub import SESSION_TOPIC
 from kaged.sessions.run_options import OPERATOR
@@ -30,7 +29,7 @@ EVENTS: Final = frozenset({
 })  # fmt: skip
 """Every event that a listener may hear."""
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.projects.readiness import Ready
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.move import Handler, Move, MoveVeto, Redirect, SwitchIntent, SwitchOutcome
@@ -29,7 +28,7 @@ MOVES_IN_A_ROW: Final = 8
 """How often handlers may ask for another move while they are asked about one."""
 OPERATOR: Final = "operator"
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import KagedError
+from kaged.base.log import get_logger
 from kaged.store.work_errors import NoBoundIssue, SessionNotFound
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED: Final = 10_000
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 class LoopTodos:

@@ -14,10 +14,10 @@ from dataclasses import KW_ONLY, replace
 from typing import Final
 
 import msgspec
-import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.store.errors import StoreError
 from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows, ToolCallStatus
@@ -31,7 +31,7 @@ PREVIEW_BYTES: Final = 2000
 LINGER_S: Final = 0.02
 """How long news waits for more of it. What was begun stands in the transcript before, durably."""
 
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-import structlog
-
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 
 PATIENCE_S: Final = 10.0
 """How long one transform may take."""
@@ -22,7 +21,7 @@ PATIENCE_S: Final = 10.0
 MAX_TRANSFORMS: Final = 200
 
 T = TypeVar("T")
-_log = structlog.get_logger("kaged.sessions")
+_log = get_logger("kaged.sessions")
 
 
 @dataclass(frozen=True, slots=True)

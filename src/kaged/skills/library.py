@@ -8,10 +8,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.problems import Problem
 from kaged.config.skill_file import SKILL_FILE, SkillFile, SkillFileInvalid, parse_skill_file
 from kaged.skills.folder import BundledFile, SkillFolder, read_folder
@@ -19,7 +18,7 @@ from kaged.skills.folder import BundledFile, SkillFolder, read_folder
 SKILLS_LIMIT: Final = 256
 """How many skills one place may hold."""
 
-_log = structlog.get_logger("kaged.skills")
+_log = get_logger("kaged.skills")
 
 
 class SkillSource(StrEnum):

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-import structlog
-
+from kaged.base.log import get_logger
 from kaged.store.backends.sqlite_guest import GuestConnection
 from kaged.store.errors import StoreUnavailable
 
@@ -21,7 +20,7 @@ T = TypeVar("T")
 
 JOIN_LIMIT_S = 5.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Job(NamedTuple):

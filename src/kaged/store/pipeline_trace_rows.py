@@ -44,13 +44,17 @@ class PipelineTraceRows(RowRepository):
 
     async def write(self, rows: Sequence[TraceRow]) -> None:
         """Keep these steps, as far as there is room for their requests; the oldest go."""
+        by_request: dict[tuple[str, str | None], list[TraceRow]] = {}
+        for row in rows:
+            by_request.setdefault((row.request_id, row.person_id), []).append(row)
 
         def work(conn: Connection) -> None:
-            last = 0
-            for row in rows:
-                same = (_C.request_id == row.request_id, _C.person_id.is_(row.person_id))
-                if _ROWS.count(conn, *same) < MAX_STEPS_PER_REQUEST:
-                    last = int(_ROWS.insert(conn, row))
+            kept: list[TraceRow] = []
+            for (request_id, person_id), steps in by_request.items():
+                same = (_C.request_id == request_id, _C.person_id.is_(person_id))
+                kept += steps[: max(0, MAX_STEPS_PER_REQUEST - _ROWS.count(conn, *same))]
+            _ROWS.insert_all(conn, kept)
+            last = conn.execute(select(func.max(_C.seq))).scalar() or 0
             conn.execute(delete(pipeline_traces).where(_C.seq <= last - MAX_ROWS))
 
         await self._database.write(work)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 
+from kaged.base.log import get_logger
 from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreUnavailable
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 READER_THREADS = 4
 WAITING_LIMIT = 1024
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Query(Generic[T]):

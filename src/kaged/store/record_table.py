@@ -100,6 +100,11 @@ class RecordTable(Generic[R]):
         assert key is not None  # it is one row
         return key[0]
 
+    def insert_all(self, conn: Connection, records: Collection[R]) -> None:
+        """Write new rows in one go, in this order."""
+        if records:
+            conn.execute(insert(self.table), [self.values(record) for record in records])
+
     def put(self, conn: Connection, record: R) -> None:
         """Write a row in place of the one of the same key; the time of its making stays."""
         values = self.values(record)

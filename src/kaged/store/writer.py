@@ -9,9 +9,9 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
-import structlog
 from sqlalchemy import Connection
 
+from kaged.base.log import get_logger
 from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreCorrupt, StoreError, StoreUnavailable
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 GROUP_LIMIT_UNITS = 64
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _Unit(NamedTuple):

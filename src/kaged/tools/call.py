@@ -6,17 +6,16 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.kernel.permissions import CompiledPolicy
 from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import InvalidToolParams
 from kaged.workspace import Author, ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ToolInvocation:

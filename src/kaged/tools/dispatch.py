@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
 from kaged.tools.dry_run import is_held_back, report_of
@@ -54,7 +53,7 @@ _UNLABELLED: frozenset[str] = frozenset()
 _PRE, _POST, _DELEGATE = "tool_pre_invoke", "tool_post_invoke", "token_delegate"
 _CANCELLATION: JsonObject = {"code": CANCELLED, "message": "The call was cancelled."}
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Callers(Protocol):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import traceback
 
-import structlog
-
 from kaged.base import JsonValue, KagedError
 from kaged.base.foreign import bounded, describe_error
+from kaged.base.log import get_logger
 from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import ReportedError, ToolError, ToolErrorCode, tool_error_of
 from kaged.wire.errors import RpcError
 
 MAX_TRACE_CHARS = 20_000
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _VOCABULARY = frozenset(str(code) for code in ToolErrorCode)
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.base.realpath import real_path
 from kaged.kernel.decision import Decision
 from kaged.kernel.mounts import Mount, has_magic
@@ -27,7 +26,7 @@ from kaged.workspace import ProjectPath
 
 CACHE_LIMIT: Final = 1024  # policies of agents; one per agent of every loaded project
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ToolPermissions:

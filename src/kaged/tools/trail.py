@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
+from kaged.base.log import get_logger
 from kaged.tools.context import ToolCallContext
 from kaged.tools.errors import ToolError, ToolRefused
 from kaged.tools.permissions import cage_summary
@@ -31,7 +30,7 @@ DENYING_CODES: Final = frozenset(
 
 _ENDS: Final = ("tool.denied", "tool.completed")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class CallTrail:

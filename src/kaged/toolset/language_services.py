@@ -7,11 +7,10 @@ import fnmatch
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Final, NamedTuple
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded
@@ -32,7 +31,7 @@ from kaged.workspace.changes import FileChange
 
 SWEEP_S: Final = 30.0  # how late an idle server may be stopped
 
-_log = structlog.get_logger("kaged.bridges")
+_log = get_logger("kaged.bridges")
 
 
 class LanguageServicePair(NamedTuple):

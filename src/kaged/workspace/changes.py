@@ -6,12 +6,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
 
-import structlog
-
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.workspace.path import ProjectPath
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ChangeKind(StrEnum):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
+from kaged.base.log import get_logger
 from kaged.workspace.batch import Written
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.undo_step import Author, UndoStep
@@ -24,7 +24,7 @@ MAX_HEAD_BYTES: Final = 4 * 1024 * 1024
 _SUFFIX: Final = ".step"
 _DRAFT: Final = ".new"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _JournaledFile(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from kaged.base import Clock, Tasks
+from kaged.base.log import get_logger
 from kaged.config.agents import AgentTree
 from kaged.workspace.stale_files import remove_stale_files
 
-_log = structlog.get_logger("kaged.projects")
+_log = get_logger("kaged.projects")
 
 
 class StaleFileSweeper:

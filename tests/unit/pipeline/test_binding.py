@@ -8,8 +8,11 @@ import pytest
 
 from kaged.pipeline import Plugin, PluginConfig, PluginMode, hook
 from kaged.pipeline.binding import HookNotBound, bind_hook
+from kaged.pipeline.errors import PluginError
 from kaged.pipeline.payloads.calls import ToolPreInvokePayload
+from kaged.pipeline.payloads.registry import get_hook_registry
 from kaged.pipeline.plugin import HookMetadata, get_hook_metadata, has_hook_metadata
+from kaged.pipeline.results import PluginResult
 from requirements import requirement
 
 CONFIG = PluginConfig(name="p", kind="a.B", hooks=["h"], tags=["t"], priority=7)
@@ -199,5 +202,13 @@ async def test_a_plugin_parses_json_of_known_hooks_and_its_own() -> None:
     assert plugin.json_to_payload("mine", '{"name": "t"}') == ToolPreInvokePayload(name="t")
     result = plugin.json_to_result("tool_pre_invoke", {"continue_processing": False})
     assert result.continue_processing is False
-    with pytest.raises(ValueError, match="no payload"):
+    with pytest.raises(PluginError, match="other"):
         plugin.json_to_payload("other", {})
+    with pytest.raises(PluginError, match="other"):
+        plugin.json_to_result("other", {})
+    answers = Plugin(CONFIG, hook_results={"other": PluginResult})
+    assert answers.json_to_result("other", {"continue_processing": False}).violation is None
+    # What a program makes known to its process, each of its plugins knows.
+    get_hook_registry().register_hook("of.a.program", ToolPreInvokePayload)
+    made = plugin.json_to_payload("of.a.program", {"name": "t"})
+    assert made == ToolPreInvokePayload(name="t")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kaged.pipeline as own
+from fakes.pipeline_plugins import Meets
 from kaged.config.problems import ConfigFileInvalid
 from kaged.pipeline import GlobalContext, PluginContext, PluginResult, ToolPreInvokePayload
 from kaged.pipeline.cpex_compat import install_cpex_compat, remove_cpex_compat
@@ -184,13 +185,16 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 class Spans:
     def __init__(self) -> None:
         self.log: list[Any] = []
+        self.attributes: list[dict[str, Any]] = []
 
     def start_span(self, trace_id: str, name: str, **more: Any) -> str:
         self.log.append(("start", trace_id, name))
+        self.attributes.append(more["attributes"])
         return name
 
     def end_span(self, span_id: str | None, status: str = "ok", **more: Any) -> None:
         self.log.append(("end", span_id, status))
+        self.attributes.append(more["attributes"])
 
 
 async def test_spans_are_written_while_a_trace_is_current() -> None:
@@ -221,10 +225,78 @@ async def test_spans_are_written_while_a_trace_is_current() -> None:
         ("start", "trace-1", "plugin.hook.invoke"),
         ("end", "plugin.hook.invoke", "error"),
     ]
+    chain, plugin, plugin_ended, chain_ended = kept.attributes[:4]
+    assert chain == {"plugin.hook.type": "tool_pre_invoke", "plugin.chain.length": 1}
+    assert plugin["plugin.name"] == "tagger"
+    assert (plugin["plugin.mode"], plugin["plugin.priority"]) == ("sequential", 100)
+    assert plugin["plugin.uuid"]
+    assert plugin["plugin.timeout"] == 30
+    assert plugin_ended["plugin.had_violation"] is False
+    assert (chain_ended["plugin.executed_count"], chain_ended["plugin.skipped_count"]) == (1, 0)
     nothing = spans.NullObservability()
     assert nothing.start_span("t", "n") is None
     assert nothing.end_span(None) is None
     await manager.shutdown()
+
+
+@pytest.mark.parametrize(("pool", "most"), [("1", 1), ("2", 2), ("0", 4)])
+async def test_the_execution_pool_says_how_many_concurrent_plugins_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, pool: str, most: int
+) -> None:
+    f = framework()
+    models = importlib.import_module("cpex.framework.models")
+    monkeypatch.setenv("PLUGINS_EXECUTION_POOL", pool)
+    kind = "fakes.pipeline_plugins.Meets"
+    config = models.Config(
+        plugins=[
+            f.PluginConfig(name=f"m{n}", kind=kind, hooks=["tool_pre_invoke"], mode="concurrent")
+            for n in range(4)
+        ]
+    )
+    manager = f.TenantPluginManager(config)
+    await manager.initialize()
+    Meets.most = 0
+    result, _ = await manager.invoke_hook("tool_pre_invoke", CALL, GlobalContext("r"))
+    await manager.shutdown()
+    assert result.continue_processing
+    assert Meets.most == most
+
+
+async def test_who_changed_the_answer_decides_about_a_permission_not_who_ends_the_call() -> None:
+    f = framework()
+    models = importlib.import_module("cpex.framework.models")
+    http = importlib.import_module("cpex.framework.hooks.http")
+    hook = "http_auth_check_permission"
+    plugins = [
+        f.PluginConfig(name="decides", kind="fakes.pipeline_plugins.Grants", hooks=[hook]),
+        f.PluginConfig(
+            name="ends", kind="fakes.pipeline_plugins.Ends", hooks=[hook], mode="concurrent"
+        ),
+    ]
+    asked = http.HttpAuthCheckPermissionPayload(
+        user_email="u@example.com", permission="tools.execute", resource_type="tool"
+    )
+    for listed, decider in ((plugins, "decides"), (plugins[1:], None)):
+        manager = f.TenantPluginManager(models.Config(plugins=listed))
+        await manager.initialize()
+        result, _ = await manager.invoke_hook(hook, asked, GlobalContext("r"))
+        await manager.shutdown()
+        assert result.continue_processing is False
+        assert result.metadata.get("_decision_plugin") == decider
+
+
+def test_stand_in_modules_tell_their_names_and_records_are_made_as_models_are() -> None:
+    tiers = importlib.import_module("cpex.framework.extensions.tiers")
+    assert "filter_extensions" in tiers.__all__
+    assert not any(name.startswith("_") for name in tiers.__all__)
+    gated = tiers.AccessPolicy.CAPABILITY_GATED
+    policy = tiers.SlotPolicy(
+        tier=tiers.MutabilityTier.IMMUTABLE, access=gated, read_cap=tiers.Capability.READ_AGENT
+    )
+    assert (policy.access, policy.write_cap) == (gated, None)
+    f = framework()
+    violation = f.PluginViolation.model_construct(reason="r", description="d", code="c")
+    assert (violation.reason, violation.details) == ("r", {})
 
 
 async def test_small_functions_do_what_plugins_expect() -> None:

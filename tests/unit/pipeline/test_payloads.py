@@ -138,7 +138,7 @@ def test_results_are_parsed_from_json_with_their_payload_and_extensions() -> Non
         registry.json_to_result("tool_pre_invoke", "[]")
     with pytest.raises(ValueError, match="reason"):
         registry.json_to_result("tool_pre_invoke", {"violation": {"code": "c"}})
-    with pytest.raises(ValueError, match="no result"):
+    with pytest.raises(ValueError, match="No result"):
         registry.json_to_result("my.hook", {})
     with pytest.raises(ValidationError):
         registry.json_to_result("tool_pre_invoke", {"modified_payload": {"name": 5}})

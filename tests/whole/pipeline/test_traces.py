@@ -134,6 +134,35 @@ def test_what_is_kept_of_one_request_has_a_bound(
     assert steps(people["ann"].get(f"/pipeline/traces/{again}")) == [(PRE, "alone", "allowed")]
 
 
+def test_the_operator_says_of_which_steps_traces_are_kept(
+    daemon: Daemon, shared: Project, site: PolicySite, people: dict[str, Guest]
+) -> None:
+    config = daemon.home / "config.toml"
+    before = config.read_text(encoding="utf-8")
+
+    def keep(what: str) -> None:
+        more = f'[pipeline]\ntraces = "{what}"\n'
+        config.write_text(before.replace("[pipeline]\n", more, 1), encoding="utf-8")
+        site.hang_up()
+
+    site.put(REDIRECTS, DENIES)
+    try:
+        keep("refusals")
+        request = refused_call(people["ann"], shared)
+        assert steps(people["ann"].get(f"/pipeline/traces/{request}")) == [
+            (PRE, "denies", "denied")
+        ]
+        keep("off")
+        request = refused_call(people["ann"], shared)
+        assert people["ann"].refused("GET", f"/pipeline/traces/{request}") == GONE
+        assert "no trace" in daemon.cli("pipeline", "trace", request, code=None).err.lower()
+    finally:
+        config.write_text(before, encoding="utf-8")
+        site.hang_up()
+    request = refused_call(people["ann"], shared)
+    assert len(people["ann"].get(f"/pipeline/traces/{request}")["steps"]) == 2
+
+
 def test_a_trace_survives_a_restart_and_both_sides_of_a_call_are_in_it(
     daemon: Daemon, shared: Project, site: PolicySite, model: ModelServer
 ) -> None:

@@ -13,10 +13,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage.protected.activity import Activity, read_activity
 from kaged.cage.protected.copies import CoverLink, FolderId
 from kaged.cage.protected.files import open_folder
@@ -36,7 +35,7 @@ MAX_EVENTS: Final = 50
 KEPT_FOLDER: Final = "taken-back"
 COPIES_FOLDER: Final = "git-configs"
 
-_log = structlog.get_logger("kaged.cage")
+_log = get_logger("kaged.cage")
 
 
 @dataclass(eq=False, slots=True)

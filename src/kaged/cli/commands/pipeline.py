@@ -314,7 +314,7 @@ def _trace_json(report: TraceReport) -> dict[str, Any]:
     return {
         "file": report.file,
         "problems": [problem.as_json() for problem in report.problems],
-        "steps": [asdict(step) for step in report.steps],
+        "steps": [step._asdict() for step in report.steps],
         "allowed": report.allowed,
         "violation": report.violation,
         "error": report.error,

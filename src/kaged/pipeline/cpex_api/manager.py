@@ -15,9 +15,9 @@ from kaged.pipeline.cpex_api.spans import ObservabilityProvider, SpanTracer, cur
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
 from kaged.pipeline.kinds import add_plugin_dirs, load_class
-from kaged.pipeline.payloads.registry import HookRegistry
+from kaged.pipeline.payloads.registry import get_hook_registry
 from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
-from kaged.pipeline.plan import LoadedPlugin, compile_plan
+from kaged.pipeline.plan import LoadedPlugin, Step, compile_plan
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
@@ -25,6 +25,8 @@ from kaged.pipeline.slots import Extensions
 
 DECISION_PLUGIN = "_decision_plugin"
 _PERMISSION_HOOK = "http_auth_check_permission"
+MANY = 1_000_000
+"""More than any call has plugins: what an execution pool of 0 means."""
 
 
 class TenantPluginManager:
@@ -95,6 +97,7 @@ class TenantPluginManager:
             hook_policies=self._policies,
             default_hook_policy=self._default_policy,
             guarded=False,
+            at_once=settings.execution_pool or MANY,
         )
         if self._config is None:
             self._config = await asyncio.to_thread(ConfigLoader.load_config, str(self._source))
@@ -135,13 +138,20 @@ class TenantPluginManager:
         )
         if provider is None or trace_id is None:
             return _with_decider(hook_type, await calling)
+        steps = self._steps(str(hook_type))
+        skipped = sum(not step.applies(payload, global_context) for step in steps)
         span = provider.start_span(
-            trace_id=trace_id, name="plugin.hook.invoke", attributes={"plugin.hook": str(hook_type)}
+            trace_id=trace_id,
+            name="plugin.hook.invoke",
+            attributes={
+                "plugin.hook.type": str(hook_type),
+                "plugin.chain.length": len(steps),
+            },
         )
         status, attributes = "error", None
         try:
             answer = _with_decider(hook_type, await calling)
-            status, attributes = "ok", _counted(answer[0])
+            status, attributes = "ok", _counted(answer[0], skipped)
             return answer
         finally:
             provider.end_span(span_id=span, status=status, attributes=attributes)
@@ -187,6 +197,10 @@ class TenantPluginManager:
         """Let plugins run again that were switched off after an error."""
         if self._pipeline is not None:
             self._pipeline.reset_switched_off()
+
+    def _steps(self, hook: str) -> tuple[Step, ...]:
+        plan = self._ready().plans.get(hook)
+        return () if plan is None else plan.steps
 
     def _ready(self) -> Pipeline:
         if self._pipeline is None:
@@ -249,22 +263,17 @@ def _with_decider(hook_type: str, answer: _Answer) -> _Answer:
     """Name the plugin that decided about a permission, as programs of that hook expect it."""
     if str(hook_type) == _PERMISSION_HOOK:
         result = answer[0]
-        deciders = [
-            one.plugin_name
-            for one in result.executions
-            if one.payload_modified or not one.effective_allow
-        ]
-        if deciders:
+        deciders = [one.plugin_name for one in result.executions if one.payload_modified]
+        if deciders:  # a refusal of the call is no decision about the permission
             result.metadata[DECISION_PLUGIN] = deciders[-1]
     return answer
 
 
-def _counted(result: PluginResult[Any]) -> dict[str, Any]:
-    ran = [one for one in result.executions if one.matched]
-    stopped = next((one.plugin_name for one in ran if not one.effective_allow), "")
+def _counted(result: PluginResult[Any], skipped: int) -> dict[str, Any]:
+    stopped = next((one.plugin_name for one in result.executions if not one.effective_allow), "")
     return {
-        "plugin.executed_count": len(ran),
-        "plugin.skipped_count": len(result.executions) - len(ran),
+        "plugin.executed_count": len(result.executions),
+        "plugin.skipped_count": skipped,
         "plugin.chain.stopped": bool(stopped),
         "plugin.chain.stopped_by": stopped,
     }
@@ -272,11 +281,6 @@ def _counted(result: PluginResult[Any]) -> dict[str, Any]:
 
 def _named(pipeline: Pipeline, name: str) -> LoadedPlugin | None:
     return next((live for live in pipeline.live if live.config.name == name), None)
-
-
-def get_hook_registry() -> HookRegistry:
-    """Return the registry of known hooks, one per process."""
-    return _registry
 
 
 def get_plugin_manager(
@@ -298,5 +302,4 @@ def get_plugin_manager(
     return _managers[0]
 
 
-_registry = HookRegistry()
 _managers: list[PluginManager] = []

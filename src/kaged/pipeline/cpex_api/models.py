@@ -77,8 +77,8 @@ class PluginsSettings:
 
     @property
     def execution_pool(self) -> int:
-        """How many concurrent plugins run at once in one call."""
-        return int(os.environ.get("PLUGINS_EXECUTION_POOL", "10"))
+        """How many concurrent plugins run at once in one call; 0 means all."""
+        return max(0, int(os.environ.get("PLUGINS_EXECUTION_POOL", "10")))
 
     @property
     def fail_on_plugin_error(self) -> bool:

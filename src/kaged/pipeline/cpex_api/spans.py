@@ -57,7 +57,13 @@ class SpanTracer:
             kind="internal",
             resource_type="plugin",
             resource_name=step.name,
-            attributes={"plugin.hook": step.hook, "plugin.mode": str(step.mode)},
+            attributes={
+                "plugin.name": step.name,
+                "plugin.uuid": step.plugin_id,
+                "plugin.mode": str(step.mode),
+                "plugin.priority": step.priority,
+                "plugin.timeout": step.timeout_s,
+            },
         )
 
         def end(accepted: Accepted | None, error: BaseException | None) -> None:

@@ -30,6 +30,7 @@ class _CpexLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         for name, (home, own_name) in CPEX_NAMES[module.__name__].items():
             setattr(module, name, getattr(importlib.import_module(home), own_name))
+        setattr(module, "__all__", sorted(CPEX_NAMES[module.__name__]))  # noqa: B010 - no attribute of modules
 
 
 class _CpexFinder(MetaPathFinder):

@@ -129,7 +129,7 @@ _FRAMEWORK: dict[str, _Names] = {
     "hooks.prompts": _PROMPTS,
     "hooks.registry": {
         **_from("payloads.registry", "HookRegistry"),
-        **_from("cpex_api.manager", "get_hook_registry"),
+        **_from("payloads.registry", "get_hook_registry"),
     },
     "hooks.resources": _RESOURCES,
     "hooks.tools": _TOOLS,
@@ -172,7 +172,8 @@ CPEX_NAMES: Final = MappingProxyType(
             **_from("payloads.registry", "HookRegistry"),
             **_from("edits", "HookPayloadPolicy"),
             **_from("plugin", "Plugin hook"),
-            **_from("cpex_api.manager", "ConfigLoader PluginLoader get_hook_registry"),
+            **_from("cpex_api.manager", "ConfigLoader PluginLoader"),
+            **_from("payloads.registry", "get_hook_registry"),
             **_from("cpex_api.spans", "ObservabilityProvider"),
             **_from("cpex_api.utils", "get_attr"),
         },

@@ -65,7 +65,7 @@ class HookRegistry:
         """Parse a payload that came as JSON. Raises ValueError for an unknown hook or bad data."""
         kind = self.kind(str(hook_type))
         if kind is None:
-            raise ValueError(f"no payload is registered for hook {hook_type}")
+            raise ValueError(f"No payload type registered for hook: {hook_type}")
         data = json.loads(payload) if isinstance(payload, str) else payload
         return kind.payload.model_validate(data, context={HOST: True})
 
@@ -73,7 +73,7 @@ class HookRegistry:
         """Parse a result that came as JSON. Raises ValueError for an unknown hook or bad data."""
         kind = self.kind(str(hook_type))
         if kind is None:
-            raise ValueError(f"no result is registered for hook {hook_type}")
+            raise ValueError(f"No result type registered for hook: {hook_type}")
         data: Any = json.loads(result) if isinstance(result, str) else result
         if not isinstance(data, dict):
             raise ValueError("a result is a JSON object")  # noqa: TRY004 - one error type for bad JSON
@@ -81,6 +81,11 @@ class HookRegistry:
         return parse_result(
             kind, data, None if extensions is None else Extensions.model_validate(extensions)
         )
+
+
+def get_hook_registry() -> HookRegistry:
+    """Return the registry of known hooks, one per process."""
+    return _registry
 
 
 def parse_result(
@@ -150,3 +155,4 @@ def _same(hook: str, payload: type[PluginPayload]) -> HookKind:
 
 
 _LATE_HOOKS = frozenset({"identity_resolve", "token_delegate", "evaluate"})
+_registry = HookRegistry()

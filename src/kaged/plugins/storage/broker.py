@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import structlog
-
 from kaged.audit import AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
+from kaged.base.log import get_logger
 from kaged.kernel.capabilities import CapabilitySet, StorageAccess, StorageCapability
 from kaged.plugins.storage.export import StorageExport, write_export
 from kaged.plugins.storage.names import OUTSIDE_TABLES, PluginSchema, outside, quoted
@@ -41,7 +40,7 @@ from kaged.wire.errors import (
 )
 from kaged.wire.methods import StorageMethod
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 Rewriter = Callable[[PluginSchema, str], Rewritten]
 

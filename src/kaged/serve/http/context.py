@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.base import Clock, Ids, KagedError
+from kaged.base.log import get_logger, load_structlog
 from kaged.serve.http.errors import error_response
 from kaged.serve.http.metrics import Metrics
 
-_log = structlog.get_logger("kaged.http")
+_log = get_logger("kaged.http")
 
 # What every answer carries. The API shows no pages, so nothing may be loaded, framed or guessed;
 # the web pages bring a policy of their own.
@@ -69,7 +69,7 @@ class RequestContext:
                 return
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with load_structlog().contextvars.bound_contextvars(request_id=request_id):
             try:
                 await self._app(scope, receive, send_marked)
             except Exception as error:  # noqa: BLE001  # boundary: request handler; all is answered

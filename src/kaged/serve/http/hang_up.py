@@ -7,12 +7,12 @@ the connection itself can tell them from faults of ours.
 
 from __future__ import annotations
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kaged.base.log import get_logger
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 
-_log = structlog.get_logger("kaged.http")
+_log = get_logger("kaged.http")
 
 
 class HangUpMiddleware:

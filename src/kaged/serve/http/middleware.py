@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessRequest,
@@ -31,7 +31,7 @@ from kaged.serve.signin.admission import SignedIn
 from kaged.serve.signin.errors import SignInUnavailable
 from kaged.serve.signin.sign_in import SignIn
 
-_log = structlog.get_logger("kaged.http")
+_log = get_logger("kaged.http")
 
 MAX_BODY_BYTES = 1024 * 1024
 # An exported session comes in one piece. By now the caller is known to be the operator.

@@ -9,10 +9,9 @@ from dataclasses import KW_ONLY
 from typing import Final
 from urllib.parse import quote, unquote
 
-import structlog
-
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.identity import Actor
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers, hooked_resource
@@ -30,7 +29,7 @@ _OWN: Final = re.compile(r"kaged://(issues|sessions)/([A-Za-z0-9_]{1,64})")
 _OUTSIDE: Final = re.compile(r"kaged://mcp/([a-z][a-z0-9-]{0,63})/(.{1,6000})")
 _CURSOR: Final = re.compile(r"(issues|sessions)\.([0-9]{1,9})")
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 @dataclass(eq=False)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject
 from kaged.base.checks import CheckRow, CheckStatus
+from kaged.base.log import get_logger
 from kaged.config.agents import AgentTree
 from kaged.config.settings import Settings
 from kaged.kernel.identity import Actor
@@ -25,7 +24,7 @@ from kaged.serve.mcp.served_agents import ServedAgents
 WHAT: Final = "Outside MCP servers whose tools agents may use."
 APPROVALS: Final = "mcp-approvals.json"
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 class McpService:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY
 
-import structlog
-
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.pipeline.pipeline import Pipeline
@@ -26,7 +25,7 @@ from kaged.sessions.session_services import SessionServices
 from kaged.toolbox.project import ProjectWork
 from kaged.tools import ToolCallContext
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 @dataclass(eq=False)

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
-import structlog
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 
 from kaged import __version__
 from kaged.base import Clock, KagedError, Tasks
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_failure
 from kaged.mcp.progress import PROGRESS
 from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession
@@ -45,7 +45,7 @@ INSTRUCTIONS: Final = (
     "what to do instead."
 )
 
-_log = structlog.get_logger("kaged.mcp")
+_log = get_logger("kaged.mcp")
 
 
 class _AnnouncingServer(Server[Any]):

@@ -7,10 +7,9 @@ import hmac
 from collections.abc import Callable, Collection
 from typing import Protocol, TypeAlias
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.serve.sandbox_rpc.messages import (
     INVALID_REQUEST,
     UNKNOWN_METHOD,
@@ -27,7 +26,7 @@ from kaged.wire.framing import OversizeMessage, Unsendable
 from kaged.wire.length_prefixed import FRAME_LIMIT_BYTES, LengthPrefixFramer
 from kaged.wire.tokens import TokenRejected
 
-_log = structlog.get_logger("kaged.sandbox_rpc")
+_log = get_logger("kaged.sandbox_rpc")
 
 ForeignToken: TypeAlias = Callable[[str, JsonValue], TokenRejected]
 """Told of a method and a token that is not the cage's own; says, on record, why it is refused."""

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
-import structlog
-
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.oidc import OidcSection
 from kaged.config.settings import Settings
 from kaged.config.token_file import TOKEN_BYTES, digest_secret
@@ -42,7 +41,7 @@ CALLBACK_PATH: Final = "/api/v1/auth/callback"
 RESOURCE_METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 MAX_LOGOUTS: Final = 1024
 
-_log = structlog.get_logger("kaged.sign_in")
+_log = get_logger("kaged.sign_in")
 # A path of this daemon, and nothing that a browser would take for another host.
 _RETURN_TO: Final = re.compile(r"/(?:[!-.0-\[\]-~][!-\[\]-~]{0,999})?")
 

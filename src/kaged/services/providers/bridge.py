@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 
 from kaged.audit.credentials import REDACTED
 from kaged.base import Clock, JsonObject
+from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.services import contract
 from kaged.services.errors import (
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 PERSISTENT: Final = "persistent"
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class BridgeProvider:

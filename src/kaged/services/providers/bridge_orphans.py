@@ -10,16 +10,15 @@ import asyncio
 import secrets
 from typing import Final
 
-import structlog
-
 from kaged.base import Tasks
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_kind
 from kaged.cage import CageProcess
 from kaged.cage.orphan_processes import end_orphans_of
 
 GATHER_S: Final = 0.25  # a look at all processes costs milliseconds; endings share one
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class BridgeOrphans:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
+from kaged.base.log import get_logger
 from kaged.cage import CageProcess
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
@@ -28,7 +27,7 @@ from kaged.wire.envelope import BridgeAnswer, EnvelopeViolation, parse_answer
 PENDING_LIMIT: Final = 64
 """How many requests of one person are open at a time; further ones wait."""
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class PersistentBridge:

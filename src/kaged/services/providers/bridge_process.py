@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
-import structlog
-
 from kaged.base import Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_kind
 from kaged.cage import (
     CageError,
@@ -43,7 +42,7 @@ TERM_GRACE_S: Final = 0.5
 AFTER_EXIT_S: Final = 1.0
 STANDBY_IDLE_S: Final = 60.0
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class Collector(asyncio.Protocol):

@@ -19,10 +19,9 @@ from dataclasses import field
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
-import structlog
-
 from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.services.contract import AuthField, FlowStarter
 from kaged.services.errors import CapabilityError, CapabilityRateLimited
 from kaged.services.secret_search import CallSecrets
@@ -39,7 +38,7 @@ _NAME_LIMIT_CHARS: Final = 80
 _TICKET_BYTES: Final = 24
 _CODE_BYTES: Final = 15
 
-_log = structlog.get_logger("kaged.linkpage")
+_log = get_logger("kaged.linkpage")
 
 _HEADERS: Final = (
     "Content-Type: text/html; charset=utf-8\r\n"

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, Tasks
+from kaged.base.log import get_logger
 from kaged.base.tasks import report_kind
 from kaged.cage import CageProcess
 from kaged.services.errors import CapabilityBackendUnavailable
@@ -30,7 +29,7 @@ from kaged.wire.strictjson import NotJson, decode_json
 FIRST_LINE_BYTES: Final = 4096
 _PORTS: Final = range(1, 65536)
 
-_log = structlog.get_logger("kaged.services")
+_log = get_logger("kaged.services")
 
 
 class Sidecar:

@@ -10,10 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
-import structlog
-
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import (
     CageKind,
     CageProcess,
@@ -43,7 +42,7 @@ Adapter: TypeAlias = DapConnection | Family | InspectorAdapter
 CageLauncher: TypeAlias = Callable[[CagePolicy, AdapterPlan, str], Awaitable[CageProcess]]
 """Starts an adapter inside the cage of a policy, in a working directory."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 def caged_launcher(spawner: Spawner) -> CageLauncher:

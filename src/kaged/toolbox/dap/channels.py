@@ -10,9 +10,8 @@ import codecs
 from collections.abc import Callable
 from typing import Final, cast
 
-import structlog
-
 from kaged.base import JsonObject
+from kaged.base.log import get_logger
 from kaged.toolbox.dap.adapter_relay import (
     CLOSE,
     DATA,
@@ -31,7 +30,7 @@ from kaged.wire.strictjson import NotJson
 MAX_CHANNELS: Final = 64
 RUN_LIMIT_S: Final = 20.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class AdapterChannel(asyncio.WriteTransport):

@@ -14,10 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import field
 from typing import Final, cast
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.toolbox.dap.channels import MAX_CHANNELS, Channels
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.numbers import BreakpointList, Numbers
@@ -36,7 +35,7 @@ _ROOTS: Final = frozenset({"initialize", "launch", "attach", "configurationDone"
 _GOING_ON: Final = frozenset({"continue", "next", "stepIn", "stepOut"})
 _EXIT_STATUS: Final = re.compile(r"^Process \d+ has exited with status (-?\d+)\s*$")
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.log import get_logger
 from kaged.toolbox.dap.dialects import Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.inspector_breakpoints import InspectorBreakpoint, InspectorBreakpoints
@@ -30,7 +29,7 @@ _CAPABILITIES: Final[JsonObject] = {
     "supportsLoadedSourcesRequest": True,
 }
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class InspectorAdapter:

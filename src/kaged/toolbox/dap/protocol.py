@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, cast
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.wire.content_length import ContentLengthFramer
 from kaged.wire.fastjson import decode_json, encode_json
@@ -27,7 +26,7 @@ OnReverse: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 OnClosed: TypeAlias = Callable[[], None]
 Taking: TypeAlias = Callable[[JsonObject], None]
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-import structlog
-
 from kaged.base import JsonObject, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.toolbox.dap.backend import Adapter, ProcessBackend
 from kaged.toolbox.dap.breakpoints import (
     Breakpoints,
@@ -27,7 +26,7 @@ from kaged.tools.errors import ToolError
 HANDSHAKE_S: Final = 30.0
 DISCONNECT_S: Final = 2.0
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
-import structlog
-
 from kaged.base import JsonValue, KagedError, Tasks
 from kaged.base.file_stamp import Stamp, stamp_of
+from kaged.base.log import get_logger
 from kaged.toolbox.lsp.pool import LspPool
 from kaged.toolbox.lsp.positions import to_uri
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES, LspServer, OpenFile
@@ -28,7 +27,7 @@ SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "bu
 _Look: TypeAlias = tuple[str, bool, Stamp | None, str | None]
 """A file's path, whether it can be read, its stamp, and its text unless it is known."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class FileSync:

@@ -7,11 +7,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Self
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.base.file_stamp import Stamp
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.cage import ExitReport, Spawner, Uncaged, UncagedRequest
 from kaged.peer import (
     Connection,
@@ -41,7 +40,7 @@ _LOG_LINE_CHARS: Final = 500
 _METHOD_NOT_FOUND: Final = -32601
 _REQUEST_CANCELLED: Final = {-32800, -32801, -32802}  # cancelled, content modified, server busy
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True)

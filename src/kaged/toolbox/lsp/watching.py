@@ -15,9 +15,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Final
 
-import structlog
-
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.toolbox.lsp.languages import Languages
 
 CREATED, CHANGED, DELETED = 1, 2, 3  # FileChangeType of the protocol
@@ -31,7 +30,7 @@ _MASK: Final = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _ONL
 _HEAD: Final = struct.Struct("iIII")
 _CHUNK: Final = 256 * 1024
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(eq=False)

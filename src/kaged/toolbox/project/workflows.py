@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, field
 from typing import Protocol
 
-import structlog
-
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.config.workflows import Invoker, Workflow
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import OPERATORS, AccessAction, ownership_of
@@ -35,7 +34,7 @@ RUN_ID_LIMIT_CHARS = 120
 INTERRUPTED = "interrupted"
 """Why a run failed that its daemon did not outlive."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class WorkflowRunner(Protocol):

@@ -11,11 +11,11 @@ import asyncio
 import json
 import re
 
-import structlog
 from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.log import get_logger
 from kaged.events.hub import (
     SESSION_TOPIC,
     Event,
@@ -45,7 +45,7 @@ MARK_EVERY = 256
 MAX_TOPICS = 32
 MAX_SESSIONS_KNOWN = 1000
 
-_log = structlog.get_logger("kaged.http")
+_log = get_logger("kaged.http")
 _TOPIC = re.compile(r"[a-z][a-z0-9_]{0,31}(:[A-Za-z0-9._@/-]{1,128})?")
 _EPOCH = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _NUMBER = re.compile(r"[0-9]{1,15}")

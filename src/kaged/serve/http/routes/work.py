@@ -7,11 +7,11 @@ import binascii
 from collections.abc import Mapping
 from typing import Annotated
 
-import structlog
 from fastapi import Depends, Path
 
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject
+from kaged.base.log import get_logger
 from kaged.kernel.identity import Actor
 from kaged.serve.http.errors import invalid_request
 from kaged.serve.http.routes.dependencies import Paging, ProjectId, Services, Who
@@ -24,7 +24,7 @@ from kaged.toolbox.project.uploads import Upload
 OPERATOR = "operator"
 """Who an operator is in what is written: the author of comments, the one who decides."""
 
-_log = structlog.get_logger("kaged.http")
+_log = get_logger("kaged.http")
 
 
 class ProjectRequest:
