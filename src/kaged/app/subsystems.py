@@ -350,6 +350,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             people_row(state.settings.daemon, await store.projects.names()),
             mcp.row(),
             skills.row(),
+            await plugins.kept_row(),
             await core.services.sign_in.check(),
             *await accounts.checks(),
         ]

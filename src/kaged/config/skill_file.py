@@ -1,15 +1,16 @@
 """`SKILL.md`: one skill of the open Agent Skills format, read to a frozen type.
 
 The front matter is YAML with `name` and `description`. `sensitive`, `access` and `capabilities` are
-ours and say what the skill may use; every other key is kept and means nothing to the host. What
-deviates from the format but can be understood is a warning; the rest is refused with its line.
+ours and say what the skill may use; every other key is kept and means nothing to the host. So do
+`capabilities` in which nothing could be an id: other hosts have a key of that name. What deviates
+from the format but can be understood is a warning; the rest is refused with its line.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, Final, NoReturn
 
@@ -37,8 +38,12 @@ _OPERATOR_KEYS: Final = ("capability_provider", "command", "container", "image",
 _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|_)(?:api_?key|token|secret|password|passwd|auth)(?:_|$)"
 )
-# `description: Use it when: …` is no YAML, and many published skills are written so.
-_PLAIN_ENTRY: Final = re.compile(r"([A-Za-z_-]+):[ \t]+([^\s\"'|>\[{&*!%@#].*)")
+# What is no YAML and many published skills have in a line: `description: Use it when: …`,
+# `argument-hint: [what] [where]`, and a value that begins with a sign that YAML keeps to itself.
+_ENTRY: Final = re.compile(r"([A-Za-z_-]+):[ \t]+(\S.*)")
+_WITH_COLON: Final = re.compile(r"[^\"'|>\[{&*!%@#].*:(?: .*)?")
+_TWO_LISTS: Final = re.compile(r"\[[^\[\]]*\][ \t]*[^\s#,].*")
+_RESERVED: Final = ("*", "`", "@", "%")
 
 
 class SkillFileInvalid(KagedError):
@@ -55,13 +60,17 @@ class SkillFileInvalid(KagedError):
 
 @dataclass(frozen=True, slots=True)
 class SkillMetadata:
-    """What a skill's own file says about access. `ignored` names keys that only hosts may set."""
+    """What a skill's own file says about access.
+
+    `ignored` names keys that only hosts may set, `secret_names` the secret variables it would like.
+    """
 
     name: str
     sensitive: bool = False
     chat_types: tuple[str, ...] = ()
     capabilities: frozenset[ServiceId] | None = None
     ignored: tuple[str, ...] = ()
+    secret_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,7 @@ def parse_skill_file(text: str, name: str, file: str = SKILL_FILE) -> SkillFile:
     if not isinstance(front, dict):
         _refuse(file, 2, "the front matter is not a map of keys", "write `name: …` on a line")
     metadata = _access(node, front, name, file)  # what it may not ask for is said before the rest
+    warnings.extend(_of_no_use_here(node, front, metadata, file))
     description = _described(node, front, file, warnings)
     _check_name(node, front, name, file, warnings)
     return SkillFile(
@@ -113,18 +123,21 @@ def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
 
     Raises:
         KagedError: `skill_metadata_invalid`; a value of the wrong kind, an unknown key under
-            `access`, an id that is not namespaced, too many of them, or a declared variable whose
-            name says that it is a secret. `key` in its data is where.
+            `access`, an id that is not namespaced beside one that is, or too many of them. `key`
+            in its data is where.
     """
     access = found.get("access") or {}
     if not isinstance(access, Mapping) or set(access) - {"chat_types"}:
         raise _invalid(f"skill {name}: access may hold chat_types only", "access")
     variables = found.get("env") or ()
-    for variable in variables if isinstance(variables, list | tuple | Mapping) else ():
-        if isinstance(variable, str) and _SECRET_NAME.search(variable):
-            fix = "use a capability: the host keeps the credential"
-            raise _invalid(f"skill {name} asks for the secret variable {variable}", "env", fix)
+    secret_names = tuple(
+        one[:NAME_LIMIT_CHARS]
+        for one in (variables if isinstance(variables, list | tuple | Mapping) else ())
+        if isinstance(one, str) and _SECRET_NAME.search(one)
+    )
     declared = found.get("capabilities")
+    if declared is not None and not _could_be_ids(declared):
+        declared = None
     ids = None if declared is None else parse_service_ids(declared)
     if ids is not None and len(ids) > CAPABILITIES_LIMIT:
         raise _invalid(
@@ -136,7 +149,28 @@ def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
         _chat_types(name, access.get("chat_types", ())),
         ids,
         tuple(key for key in _OPERATOR_KEYS if key in found),
+        secret_names,
     )
+
+
+def _could_be_ids(declared: object) -> bool:
+    """Return whether a skill's `capabilities` are ours: one of them at least may be an id."""
+    if not isinstance(declared, list | tuple):
+        return isinstance(declared, str) and "." in declared
+    return not declared or any(isinstance(one, str) and "." in one for one in declared)
+
+
+def _of_no_use_here(
+    node: Node, front: JsonObject, metadata: SkillMetadata, file: str
+) -> Iterator[Problem]:
+    """Yield what an author may expect of the host and will not get."""
+    if front.get("capabilities") is not None and metadata.capabilities is None:
+        said = "capabilities has no id of an account capability; it is ignored"
+        yield _warning(file, _line(node, "capabilities"), said, "for example [gog.email]")
+    if metadata.secret_names:
+        said = f"env is ignored: no script gets {', '.join(metadata.secret_names[:8])}"
+        fix = "use a capability: the host keeps the credential"
+        yield _warning(file, _line(node, "env"), said, fix)
 
 
 def _access(node: Node, front: JsonObject, name: str, file: str) -> SkillMetadata:
@@ -172,7 +206,7 @@ def _front_matter(lines: list[str], file: str) -> tuple[Node, list[Problem]]:
         again = parse_yaml("\n".join(["", *quoted]), file)
         if again.node is not None and quoted != lines:
             place = next(n for n, line in enumerate(lines) if quoted[n] != line) + 2
-            said = "a value with a colon is not quoted; it is read as text"
+            said = "a value that YAML cannot read is not quoted; it is read as text"
             warnings.append(_warning(file, place, said, "put it in double quotes"))
             parsed = again
     if parsed.node is None or parsed.problems:
@@ -188,8 +222,13 @@ def _worded(problem: Problem) -> str:
 
 
 def _quoted(line: str) -> str:
-    found = _PLAIN_ENTRY.fullmatch(line.rstrip())
-    if found is None or ": " not in found[2] + " ":
+    """Return a line whose value YAML cannot read as a text that it can; any other as it is."""
+    found = _ENTRY.fullmatch(line.rstrip())
+    if found is None or not (
+        _WITH_COLON.fullmatch(found[2])
+        or _TWO_LISTS.fullmatch(found[2])
+        or found[2].startswith(_RESERVED)
+    ):
         return line
     return f"{found[1]}: {json.dumps(found[2], ensure_ascii=False)}"
 

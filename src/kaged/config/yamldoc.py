@@ -39,6 +39,7 @@ _WORDS: Final[Mapping[str, bool | None]] = {
 }
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
@@ -252,7 +253,9 @@ class _Composer:
         mark = _mark(event)
         text: str = event.value
         tag: str | None = event.tag
-        if any("\ud800" <= char <= "\udfff" for char in text):
+        if _SURROGATE.search(text):
+            text = _paired(text)
+        if _SURROGATE.search(text):
             self._note(mark, "file_encoding", "holds half a character (a lone surrogate)")
             return Node(Odd("half a character", "", reported=True), mark)
         plain = event.style is None
@@ -306,6 +309,11 @@ class _Composer:
 
 def _mark(event: Any) -> Mark:
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _paired(text: str) -> str:
+    """Put the halves of characters together; JSON, which YAML includes, escapes them so."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def _tagged(tag: str, text: str) -> Scalar:

@@ -112,14 +112,30 @@ class KeptRecords:
         """Remove a record; one that is not there is fine."""
         self._path(kept).unlink(missing_ok=True)
 
+    def unreadable(self) -> tuple[Path, ...]:
+        """Return the records that cannot be read; nobody is given what they are about. Blocks."""
+        lost = [path for path in self._paths() if _record_in(path) is None]
+        return tuple(sorted(path for path in lost if path.exists()))  # not given back meanwhile
+
     def _path(self, kept: KeptData) -> Path:
         return self._directory / f"{kept.id}.json"
 
+    def _paths(self) -> Iterator[Path]:
+        return self._directory.glob("[0-9a-f]*.json")
+
     def _read(self) -> Iterator[KeptData]:
-        for path in self._directory.glob("[0-9a-f]*.json"):
-            try:
-                data = read_json(path)
-                if isinstance(data, dict) and data.pop("format", None) == FORMAT:
-                    yield KeptData.from_record(data)
-            except (OSError, ValueError):  # it is nobody's then, and gives nobody anything
-                continue
+        for path in self._paths():
+            found = _record_in(path)
+            if found is not None:
+                yield found
+
+
+def _record_in(path: Path) -> KeptData | None:
+    """Return the record in a file; None when it cannot be read, and it is nobody's then."""
+    try:
+        data = read_json(path)
+        if isinstance(data, dict) and data.pop("format", None) == FORMAT:
+            return KeptData.from_record(data)
+    except (OSError, ValueError):
+        pass
+    return None

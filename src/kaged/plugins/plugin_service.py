@@ -8,9 +8,10 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.base.checks import CheckRow, CheckStatus
 from kaged.config.agents import AgentTree
 from kaged.config.pluginwords import PRIMARY
 from kaged.config.problems import ConfigFileInvalid, Problem
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 ReloadProject = Callable[[str, Actor, SettingEdit], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
+
+_KEPT: Final = "Data that uninstalled plugins left, for the same files only."
+_NAMED: Final = 5
 
 
 class PluginService:
@@ -141,6 +145,19 @@ class PluginService:
         """Describe what `uninstall --keep-data` has left of plugins."""
         found = await asyncio.to_thread(self._installer.store.kept)
         return [one.as_json() for one in found]
+
+    async def kept_row(self) -> CheckRow:
+        """Return doctor's row about the data that is kept of uninstalled plugins."""
+        store = self._installer.store
+        lost = await asyncio.to_thread(store.unreadable_kept)
+        if lost:
+            files = ", ".join(map(str, lost[:_NAMED]))
+            found = f"the record of what was kept cannot be read: {files}"
+            fix = "Put the file back from a backup; without it no plugin is given that data."
+            return CheckRow("plugins.kept", CheckStatus.WARN, _KEPT, found, fix)
+        count = len(await asyncio.to_thread(store.kept))
+        said = f"of {count} plugins" if count else "none"
+        return CheckRow("plugins.kept", CheckStatus.OK, _KEPT, said)
 
     async def forget(self, name: str, who: Actor) -> JsonObject:
         """Remove for good what was kept of plugins of this name. Raises PluginNotFound."""

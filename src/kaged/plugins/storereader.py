@@ -292,6 +292,10 @@ class StoreReader:
         """Return what `uninstall --keep-data` has left, of all plugins or of one name. Blocks."""
         return self._steps.kept.all(name)
 
+    def unreadable_kept(self) -> tuple[Path, ...]:
+        """Return the records of kept data that cannot be read. Blocks."""
+        return self._steps.kept.unreadable()
+
     def sections_of(self, name: str) -> tuple[str, ...]:
         """Return the sections of local.toml that an installed plugin is given, by their names."""
         local, _ = self._local()

@@ -171,7 +171,9 @@ def _write(settings: Settings, target: Path, file: IO[bytes], clock: Clock) -> d
         # The audit log's head comes before the database: a log that has grown since is as after a
         # kill, one that is shorter than its head looks as if rows had been taken away.
         for name, path in _files(settings, target):
-            files[name] = _add(tar, name, path)
+            # A daemon and its plugins go on: what one of them has removed meanwhile is gone.
+            with contextlib.suppress(FileNotFoundError):
+                files[name] = _add(tar, name, path)
         copy = target.with_name(f".{target.name}.database")
         try:
             copy.unlink(missing_ok=True)
@@ -207,7 +209,10 @@ def _files(settings: Settings, target: Path) -> Iterator[tuple[str, Path]]:
                 path = Path(folder, name)
                 if path.parent == root and name in _LEFT_OUT:
                     continue
-                kind = path.lstat().st_mode
+                try:
+                    kind = path.lstat().st_mode
+                except FileNotFoundError:
+                    continue
                 if str(path) in left_out or not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
                     continue
                 yield f"{prefix}/{path.relative_to(root)}", path

@@ -46,8 +46,11 @@ def test_a_skill_is_read_with_its_instructions_and_unknown_keys_are_kept() -> No
         ("---\ndescription: a\ndescription: b\n---\n", 3, "twice"),
         ("---\ndescription: a\naccess: {users: [x]}\n---\n", 3, "chat_types only"),
         ("---\ndescription: a\n\nsensitive: perhaps\n---\n", 4, "true or false"),
-        ("---\ndescription: a\ncapabilities: [email]\n---\n", 3, "not a capability id"),
-        ("---\ndescription: a\nenv: [API_KEY]\n---\n", 3, "secret variable"),
+        ("---\ndescription: a\ncapabilities: [gog.email, email]\n---\n", 3, "not a capability id"),
+        ("---\ndescription: a\ncapabilities: gog.email\n---\n", 3, "must be a list"),
+        ("---\ndescription: a\ncapabilities: [gog.email, {id: x}]\n---\n", 3, "not a capability"),
+        ("---\ndescription: a\nfoo: [1, 2\nbar: *x\n---\n", 4, "not valid YAML"),
+        ('---\ndescription: "half \\ud83d of it"\n---\n', 2, "half a character"),
     ],
 )
 def test_what_cannot_be_understood_is_refused_with_its_line(
@@ -75,6 +78,50 @@ def test_what_published_skills_get_wrong_is_a_warning() -> None:
     assert "folder" in said[2][1]
     bare = parse_skill_file("---\r\ndescription: a\r\n---\r\nGo.\r\n", "mail")
     assert [one.message for one in bare.warnings] == ["name is missing; the folder's is used"]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        ("argument-hint: [what] [where]", "argument-hint", "[what] [where]"),
+        ("argument-hint: [day:YYYY] <who>", "argument-hint", "[day:YYYY] <who>"),
+        ("note: **Bold** words", "note", "**Bold** words"),
+        ("owner: @somebody", "owner", "@somebody"),
+        ("run: `make all`", "run", "`make all`"),
+    ],
+)
+def test_a_value_that_yaml_keeps_to_itself_is_read_as_text(line: str, key: str, value: str) -> None:
+    found = parse_skill_file(f"---\nname: mail\ndescription: a\n{line}\n---\n", "mail")
+    assert found.front[key] == value
+    assert [(one.line, "quoted" in one.message) for one in found.warnings] == [(4, True)]
+
+
+def test_characters_in_two_halves_are_one_as_in_json() -> None:
+    text = '---\nname: mail\ndescription: a\nmetadata: {"emoji": "\\ud83d\\udcb0!"}\n---\n'
+    found = parse_skill_file(text, "mail")
+    assert found.front["metadata"] == {"emoji": "\U0001f4b0!"}
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("value", ["[web-search, code]", "[{id: a.b, description: c}]", "{a: b}"])
+def test_capabilities_of_other_hosts_are_kept_and_give_nothing(value: str) -> None:
+    found = parse_skill_file(
+        f"---\nname: mail\ndescription: a\ncapabilities: {value}\n---\n", "mail"
+    )
+    assert found.metadata.capabilities is None
+    assert found.front["capabilities"]
+    [warning] = found.warnings
+    assert (warning.line, "ignored" in warning.message) == (4, True)
+
+
+def test_a_secret_variable_is_not_given_and_the_author_is_told() -> None:
+    text = "---\nname: mail\ndescription: a\nenv: [MAIL_API_KEY, EDITOR]\n---\n"
+    found = parse_skill_file(text, "mail")
+    [warning] = found.warnings
+    assert (warning.line, warning.fix) == (4, "use a capability: the host keeps the credential")
+    assert "MAIL_API_KEY" in warning.message
+    assert "EDITOR" not in warning.message
+    assert found.metadata.ignored == ("env",)
 
 
 def test_an_unquoted_colon_does_not_hide_another_mistake() -> None:

@@ -73,8 +73,6 @@ def test_a_skill_that_is_known_without_a_list_declared_nothing() -> None:
         {"access": "private"},
         {"access": {"chat_types": [7]}},
         {"sensitive": "perhaps"},
-        {"env": ["GOOGLE_API_KEY"]},
-        {"env": {"MY_TOKEN": "x"}},
     ],
 )
 def test_metadata_that_is_not_understood_is_refused(found: dict[str, Any]) -> None:
@@ -88,8 +86,12 @@ def test_metadata_is_read_leniently_where_that_is_safe() -> None:
     )
     assert found.sensitive is True
     assert found.chat_types == ("group",)
+    assert found.secret_names == ()
+    assert parse_skill_metadata("mail", {"env": {"MY_TOKEN": "x"}}).secret_names == ("MY_TOKEN",)
+    assert parse_skill_metadata("mail", {"capabilities": ["email"]}).capabilities is None
+    assert parse_skill_metadata("mail", {"capabilities": []}).capabilities == frozenset()
     with pytest.raises(ServiceIdInvalid):
-        parse_skill_metadata("mail", {"capabilities": ["email"]})
+        parse_skill_metadata("mail", {"capabilities": ["gog.email", "email"]})
 
 
 def test_buckets_fill_again_and_quotas_last_a_day() -> None:

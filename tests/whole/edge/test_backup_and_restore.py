@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import tarfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,36 @@ def test_what_was_kept_is_there_again_on_an_empty_machine(own: Own, tmp_path: Pa
     assert second.post("/audit/verify")["ok"]
     # The second copy, of the second home, is as good as the first.
     assert second.cli("backup", str(tmp_path / "again.tar.gz"), "--json").json["files"] > 0
+
+
+def test_files_that_come_and_go_meanwhile_spoil_no_backup(own: Own, tmp_path: Path) -> None:
+    """As those of plugins do, which write beside a file and rename."""
+    daemon = own()
+    _filled(daemon, tmp_path)
+    folder = daemon.home / "plugin-data" / "busy"
+    folder.mkdir(parents=True)
+    (folder / "stays").write_text("here", encoding="utf-8")
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            made = [folder / f"{number}.new" for number in range(200)]
+            for one in made:
+                one.write_text("x", encoding="utf-8")
+            for one in made:
+                one.unlink()
+
+    busy = threading.Thread(target=come_and_go, daemon=True)
+    busy.start()
+    try:
+        for number in range(3):
+            file = tmp_path / f"copy{number}.tar.gz"
+            assert daemon.cli("backup", str(file), "--json").json["files"] >= 5
+            with tarfile.open(file) as tar:
+                assert "data/plugin-data/busy/stays" in tar.getnames()
+    finally:
+        ended.set()
+        busy.join(timeout=60)
 
 
 def test_a_backup_never_replaces_a_file_and_leaves_none_half_written(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -281,3 +282,57 @@ def test_what_cannot_be_kept_or_given_back_is_refused_and_nothing_changed(
     assert target.is_dir()
     daemon.cli("plugin", "uninstall", "handmade")
     assert not target.exists()
+
+
+def test_kept_data_is_in_a_backup_and_given_back_on_another_machine(
+    daemon: Daemon, own: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    first = Mem(daemon, tmp_path / "first")
+    first.run()
+    first.fill()
+    daemon.cli("plugin", "uninstall", "mem", "--keep-data")
+    daemon.cli("backup", str(tmp_path / "copy.tar.gz"))
+    daemon.stop()
+    other = own()
+    for name in ("config.toml", "local.toml"):
+        (other.home / name).unlink()
+    other.cli("restore", str(tmp_path / "copy.tar.gz"))
+    other.start()
+    (kept,) = other.get("/plugins")["kept"]
+    assert kept["settings"] == ["api_token"]
+    shutil.rmtree(tmp_path / "first")
+    again = Mem(other, tmp_path / "first")  # the same files, in the same place
+    again.run()
+    again.require_all()
+    assert other.get("/plugins")["kept"] == []
+
+
+def test_doctor_tells_of_a_record_of_kept_data_that_cannot_be_read(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    def row() -> dict[str, Any]:
+        rows = daemon.cli("doctor", "--json", code=None).json["rows"]
+        (found,) = [one for one in rows if one["id"] == "plugins.kept"]
+        return dict(found)
+
+    assert (row()["status"], row()["cause"]) == ("ok", "none")
+    first = Mem(daemon, tmp_path / "first")
+    first.run()
+    first.fill()
+    daemon.cli("plugin", "uninstall", "mem", "--keep-data")
+    assert (row()["status"], row()["cause"]) == ("ok", "of 1 plugins")
+    (place,) = below_home(daemon, SECRET)
+    record = daemon.home / place
+    sound = record.read_text(encoding="utf-8")
+    for broken in (sound[:-20], "[]", '{"format": 9}', sound.replace('"mem"', "7")):
+        record.write_text(broken, encoding="utf-8")
+        said = row()
+        assert said["status"] == "warn", broken
+        assert record.name in said["cause"]
+        assert "from a backup" in said["fix"]
+        assert SECRET not in str(said)
+        assert daemon.get("/plugins")["kept"] == []
+    record.write_text(sound, encoding="utf-8")
+    assert row()["status"] == "ok"
+    first.run()
+    first.require_all()

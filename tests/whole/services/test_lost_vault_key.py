@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -195,3 +196,19 @@ def test_a_replacement_key_that_others_can_read_keeps_the_daemon_from_starting(d
     spare.chmod(0o600)
     desk.open()
     assert told(desk)["doctor"] == "fail"
+
+
+def test_an_account_works_again_from_a_backup_on_an_empty_machine(
+    desk: Desk, tmp_path: Path
+) -> None:
+    ann = somebody()
+    link(desk, ann)
+    file = tmp_path / "copy.tar.gz"
+    desk.daemon.cli("backup", str(file))
+    desk.stop()
+    shutil.rmtree(desk.daemon.home)
+    desk.daemon.home.mkdir(mode=0o700)
+    desk.daemon.cli("restore", str(file))
+    desk.open()
+    assert says(desk, ann) == "ok"
+    assert told(desk)["doctor"] == "ok"

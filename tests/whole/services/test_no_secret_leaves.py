@@ -1,9 +1,10 @@
 """Services and bridges that repeat every secret they know, in 46 encodings: none gets out.
 
 An API quotes the token it was shown, which was renewed within the call; userinfo names the person
-after the token; a bridge quotes its key and the operator's password; a sidecar what was typed in
-for it. People come in with invitations. Then every answer, every log, the audit rows and every
-file of the home are searched for all of them in all encodings.
+after the token; a token that came by a code on another device, and that flow's own code; mail and
+calendar servers quote passwords, right and wrong; a bridge quotes its key and the operator's
+password; a sidecar what was typed in for it. People come in with invitations. Then every answer,
+every log, the audit rows and every file of the home are searched for all of them in all encodings.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
 import pytest
 
 from encodings_of_secrets import encodings
 from fakes.oauth_server import CLIENT_ID, CLIENT_SECRET, OAuthLab, oauth_server
+from fakes.quoting_accounts import REFUSING, Repeated, quoting_calendar, quoting_mail
 from requirements.marker import whole
 from whole.harness.people import Guest
 from whole.harness.services import (
@@ -47,6 +49,8 @@ API_TOKEN = "api/tok+n-9f8e7d6c5b4a3928_QWERTY"
 SIDECAR_PIN = "p1n of the shadow/box + 4711"
 WRONG_PIN = "wrong p1n of the shadow/box 0815"
 SIDECAR_PASSWORD = "sidecar <pass> word 2342 & more"
+MAIL_PASSWORD, WRONG_MAIL = "m4il/pass <word> & more+", "wr0ng m4il/pass <word> & more"
+DAV_PASSWORD, WRONG_DAV = "d4v?pass \\ word; 1138, too", "wr0ng d4v?pass word; 1138"
 BRIDGE_PASSWORD = 'bridge "pass" word & more 0815'
 DESCRIPTION = """\
 description = "A service that repeats"
@@ -67,6 +71,8 @@ class QuotingApi:
     def __init__(self) -> None:
         self.shown: list[tuple[str, str]] = []
         self.person = "plain"
+        self.refusing = "plain"
+        self.device_codes: list[str] = []
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -84,8 +90,18 @@ class QuotingApi:
                 if asked.path == "/quote":
                     said = {"message": f"your token is {encodings(token)[given['as']]} ."}
                     api.shown.append((token, given["as"]))
+                self.answer(int(given.get("status", "200")), said)
+
+            def do_POST(self) -> None:
+                """Refuse a code of a device, in words that hold it."""
+                form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+                api.device_codes.append(form["device_code"][0])
+                told = encodings(api.device_codes[-1])[api.refusing]
+                self.answer(400, {"error": "access_denied", "error_description": f"{told} ."})
+
+            def answer(self, status: int, said: dict[str, Any]) -> None:
                 data = json.dumps(said).encode()
-                self.send_response(int(given.get("status", "200")))
+                self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -110,6 +126,8 @@ class Scene:
     desk: Desk
     oauth: OAuthLab
     api: QuotingApi
+    mail: Repeated
+    dav: Repeated
     key_file: Path
     keys: Path
     planted: set[str] = field(default_factory=set[str])
@@ -136,6 +154,16 @@ class Scene:
         done = step("auth.complete", flow_id=flow["flow_id"], callback_url=back)
         return self.asks(done)[0]
 
+    def type_password(self, page: dict[str, Any], word: str, *, wrong: str) -> None:
+        """Link an account by its page, at the second try."""
+        form = {"email": "ann@example.org", "username": "ann", "password": wrong}
+        refused = httpx.post(page["auth_url"], data=form, trust_env=False, timeout=60)
+        self.hears(refused, status=401)
+        form["password"] = word
+        done = httpx.post(page["auth_url"], data=form, trust_env=False, timeout=60)
+        [code] = re.findall(r"<code>([^<]+)</code>", self.hears(done).text)
+        result_of(self.asks(step("auth.complete", flow_id=page["flow_id"], code=code))[0])
+
     def type_token(self, word: str, page: dict[str, Any]) -> str:
         got = httpx.post(
             page["auth_url"], data={"email": "ann", "password": word}, trust_env=False, timeout=60
@@ -150,25 +178,37 @@ class Scene:
 def scene(desks: Callable[..., Desk], module_path: Path) -> Iterator[Scene]:
     key_file, keys = module_path / "key", module_path / "keys"
     keys.mkdir()
-    with oauth_server() as oauth:
+    with (
+        oauth_server() as oauth,
+        quoting_mail(MAIL_PASSWORD) as mail,
+        quoting_calendar(DAV_PASSWORD) as dav,
+    ):
         api = QuotingApi()
         oauth.registry.expires_in = 1  # every call renews its token first
         common = {"name": "issues", "description": "api.toml", "base_url": api.url}
-        more = provider_toml(
-            "tracker",
-            type="rest",
-            env={"OAUTH_CLIENT_SECRET": CLIENT_SECRET},
-            settings={
-                **common,
-                "oauth": {
-                    "client_id": CLIENT_ID,
-                    "authorization_url": f"{oauth.url}/authorize",
-                    "token_url": f"{oauth.url}/token",
-                    "userinfo_url": f"{api.url}/userinfo",
-                    "scopes": ["issues"],
-                },
+        at_device = {"device_url": f"{oauth.url}/device", "token_url": f"{oauth.url}/token"}
+        endpoints = {
+            "tracker": {
+                "authorization_url": f"{oauth.url}/authorize",
+                "token_url": f"{oauth.url}/token",
+                "userinfo_url": f"{api.url}/userinfo",
             },
-        ) + provider_toml("keyed", type="rest", settings={**common, "auth": "token"})
+            "phone": at_device,
+            "refused": {**at_device, "token_url": f"{api.url}/token"},
+        }
+        more = provider_toml("keyed", type="rest", settings={**common, "auth": "token"})
+        for name, urls in endpoints.items():
+            more += provider_toml(
+                name,
+                type="rest",
+                env={"OAUTH_CLIENT_SECRET": CLIENT_SECRET},
+                settings={
+                    **common,
+                    "oauth": {"client_id": CLIENT_ID, "scopes": ["issues"], **urls},
+                },
+            )
+        more += provider_toml("mail", type="imap", settings={"imap": mail.url, "security": "plain"})
+        more += provider_toml("dav", type="caldav", settings={"url": dav.url})
         bridge = Bridge(
             module_path,
             "quotes",
@@ -186,7 +226,7 @@ def scene(desks: Callable[..., Desk], module_path: Path) -> Iterator[Scene]:
         more += '[teams.crew]\nleads = ["ann"]\nprojects = ["any"]\n'
         desk = desks(bridge, shadow, more=more)
         desk.daemon.write("api.toml", DESCRIPTION)
-        yield Scene(desk.open(), oauth, api, key_file, keys)
+        yield Scene(desk.open(), oauth, api, mail, dav, key_file, keys)
         api.close()
 
 
@@ -206,9 +246,15 @@ def quoting(id_: str, name: str, status: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def linked(scene: Scene) -> Scene:
-    """Ann has linked both accounts; with a wrong code before the right one."""
+    """Ann has linked all accounts; with a wrong code or password before the right one."""
     scene.api.person = ""
     result_of(scene.agree())
+    flow = scene.begin("phone.issues")
+    polling = step("auth.poll", flow_id=flow["flow_id"])
+    scene.oauth.agree(flow["user_code"], "ann")
+    result_of(scene.asks(polling)[0])
+    scene.type_password(scene.begin("mail.email"), MAIL_PASSWORD, wrong=WRONG_MAIL)
+    scene.type_password(scene.begin("dav.calendar"), DAV_PASSWORD, wrong=WRONG_DAV)
     page = scene.begin("keyed.issues")
     wrong = step("auth.complete", flow_id=page["flow_id"], code=API_TOKEN)
     assert code_of(scene.asks(wrong)[0]) == "capability_auth_flow_invalid"
@@ -224,7 +270,7 @@ def linked(scene: Scene) -> Scene:
 
 
 @whole("SC-SEC-04", "SC-SEC-08")
-@pytest.mark.parametrize("id_", ["tracker.issues", "keyed.issues"])
+@pytest.mark.parametrize("id_", ["tracker.issues", "phone.issues", "keyed.issues"])
 def test_a_service_that_repeats_its_token_is_not_heard(linked: Scene, id_: str) -> None:
     """With OAuth the token was renewed within the very call."""
     steps = [quoting(id_, name, status) for name in NAMES for status in (200, 400, 500)]
@@ -236,10 +282,47 @@ def test_a_service_that_repeats_its_token_is_not_heard(linked: Scene, id_: str) 
         wanted = {"200": "capability_invalid_output", "400": "capability_invalid_input"}
         assert code == wanted.get(given["params"]["input"]["status"], code), name
         assert encodings(token)[name] not in error_of(answer)["message"], name
-    if id_ == "tracker.issues":
+    if id_ != "keyed.issues":
         assert len({token for token, _ in linked.api.shown[before:]}) == len(steps)
     [fine] = linked.asks(invoking(id_, "me"))
     assert result_of(fine)["output"]["data"] == {"hello": "you"}
+
+
+@whole("SC-SEC-04", "SC-SEC-08")
+def test_a_server_that_refuses_with_the_code_of_a_device_is_not_heard(linked: Scene) -> None:
+    """Whoever has that code gets the token once the person agrees."""
+    for name in NAMES[::5]:
+        linked.api.refusing = name
+        flow = linked.begin("refused.issues")
+        answer = linked.asks(step("auth.poll", flow_id=flow["flow_id"]))[0]
+        assert code_of(answer) == "capability_auth_flow_denied", answer
+        said = json.dumps(answer, ensure_ascii=False)
+        assert encodings(linked.api.device_codes[-1])[name] not in said
+    assert len(set(linked.api.device_codes)) == len(NAMES[::5])
+
+
+@whole("SC-SEC-04", "SC-SEC-08")
+@pytest.mark.parametrize("id_", ["mail.email", "dav.calendar"])
+def test_a_mail_or_calendar_server_that_repeats_a_password_is_not_heard(
+    linked: Scene, id_: str
+) -> None:
+    window = {"start": "2026-03-01T00:00:00Z", "end": "2026-04-01T00:00:00Z"}
+
+    def opening(name: str) -> dict[str, Any]:
+        if id_ == "mail.email":
+            return invoking(id_, "read", input={"folder": name, "uid": 1})
+        return invoking(id_, "list", input={"calendar": f"/{quote(name)}/", **window})
+
+    server = linked.mail if id_ == "mail.email" else linked.dav
+    word = MAIL_PASSWORD if id_ == "mail.email" else DAV_PASSWORD
+    before = len(server.shown)
+    answers = linked.asks(*map(opening, NAMES), *(opening(f"{REFUSING}{one}") for one in NAMES))
+    assert server.shown[before:] == [(word, name) for name in [*NAMES, *NAMES]]
+    for answer in answers[: len(NAMES)]:
+        assert code_of(answer) == "capability_invalid_output"
+    for name, answer in zip(NAMES, answers[len(NAMES) :], strict=True):
+        assert code_of(answer) in {"capability_invalid_input", "capability_backend_unavailable"}
+        assert encodings(word)[name] not in json.dumps(answer, ensure_ascii=False)
 
 
 @whole("SC-SEC-04", "SC-SEC-08")
@@ -349,12 +432,18 @@ def test_no_answer_no_log_and_no_file_holds_a_secret_in_any_encoding(linked: Sce
     linked.said.append(desk.daemon.log())
     desk.stop()
     own = desk.daemon.home / "config.toml"  # the operator's words, the client secret among them
+    # Programs that the harness links into each home are no file of the daemon's.
     files = [one for one in desk.daemon.home.rglob("*") if one.is_file() and one != own]
-    stored = "\n".join(one.read_bytes().decode("utf-8", "replace") for one in files)
-    everything = "\n".join((*linked.said, stored)).replace("\\\\", "\\")
+    stored = [one.read_bytes() for one in files if one.stat().st_nlink == 1]
+    everything = b"\n".join((*(one.encode() for one in linked.said), *stored))
+    everything = everything.replace(b"\\\\", b"\\")
     key = linked.key_file.read_text(encoding="utf-8")
     planted = {API_TOKEN, BRIDGE_PASSWORD, CLIENT_SECRET, key, *linked.planted}
     planted |= {SIDECAR_PIN, WRONG_PIN, SIDECAR_PASSWORD, *texts_in(linked.keys)}
+    planted |= {MAIL_PASSWORD, WRONG_MAIL, DAV_PASSWORD, WRONG_DAV}
+    devices = {*linked.api.device_codes, *linked.oauth.registry.devices}
+    assert len(devices) > len(linked.api.device_codes) > 1  # the one that was agreed to as well
+    planted |= devices
     assert len(linked.planted) == 7  # four invitations, one that is none, two who came in
     grants = linked.oauth.registry.grants
     planted |= {grants[-1].access_token, grants[-1].refresh_token, grants[0].access_token}
@@ -362,13 +451,13 @@ def test_no_answer_no_log_and_no_file_holds_a_secret_in_any_encoding(linked: Sce
         (secret[:6], name)
         for secret in planted
         for name, written in encodings(secret).items()
-        if written in everything
+        if written.encode() in everything
     ]
     leaks += [
         (token[:6], name)
-        for token, name in linked.api.shown
-        if encodings(token)[name] in everything or token in everything
+        for token, name in (*linked.api.shown, *linked.mail.shown, *linked.dav.shown)
+        if encodings(token)[name].encode() in everything or token.encode() in everything
     ]
-    leaks += [(one.user, "refresh") for one in grants if one.refresh_token in everything]
+    leaks += [(one.user, "refresh") for one in grants if one.refresh_token.encode() in everything]
     assert leaks == []
     assert len(NAMES) >= 40

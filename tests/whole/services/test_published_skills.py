@@ -81,6 +81,24 @@ PUBLISHED: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, Any]]] = {
         {},
         {"dependencies": "python>=3.8, pandas>=1.5.0"},
     ),
+    # What many write and YAML does not know: two lists in a line, a sign of its own; halves of
+    # characters as JSON escapes them; a list of another host's capabilities; a key as variable.
+    "other-hosts": (
+        (
+            "---\nname: other-hosts\ndescription: Made for others.\nargument-hint: [day] [who]\n"
+            "owner: @somebody\ncapabilities: [{id: search, description: Look.}, code-generation]\n"
+            'metadata: {"other": {"emoji": "\\ud83d\\udcb0", "primaryEnv": "OTHER_KEY"}}\n'
+            "env: [OTHER_API_KEY]\n---\n\nDo as others.\n"
+        ),
+        {"scripts/show.py": "import os\nprint('OTHER_API_KEY' in os.environ)\n"},
+        {
+            "argument-hint": "[day] [who]",
+            "owner": "@somebody",
+            "capabilities": [{"id": "search", "description": "Look."}, "code-generation"],
+            "metadata": {"other": {"emoji": "\U0001f4b0", "primaryEnv": "OTHER_KEY"}},
+            "env": ["OTHER_API_KEY"],
+        },
+    ),
 }
 SAID = {
     "paper-forms": "Fill in forms; use it when somebody mentions a form, or a .form file.",
@@ -88,12 +106,14 @@ SAID = {
     "when-lost": "Use when: nothing helps, or somebody asks: why?",
     "status-board": 'Report "status".',
     "title-case": "Names itself otherwise.",
+    "other-hosts": "Made for others.",
 }
 MALFORMED = {
     "no-front": ("# Only words\n", 1, "front matter"),
     "no-end": ("---\nname: no-end\ndescription: It goes on.\n", 1, "no end"),
     "no-words": ("---\nname: no-words\n---\nDo it.\n", None, "description"),
     "twice": ("---\nname: twice\ndescription: A.\ndescription: B.\n---\n", 4, "description"),
+    "half-ours": ("---\ndescription: A.\ncapabilities: [gog.email, email]\n---\n", 3, "email"),
     "open-list": ("---\nname: open-list\ndescription: A.\ntools: [a, b\n---\n", 4, ""),
 }
 
@@ -166,6 +186,15 @@ def test_a_bundled_script_runs_in_the_cage(desk: Desk) -> None:
     script = {"name": "paper-forms", "script": "scripts/count.py", "args": ["four"]}
     done = use(desk, somebody(), "skill.run", **script)
     assert (done["exit_code"], done["stdout"]) == (0, "4 characters\n"), done
+
+
+def test_what_a_skill_wants_that_kaged_does_not_give_is_told_and_not_given(desk: Desk) -> None:
+    [found] = [one for one in desk.project.get("/skills")["skills"] if one["name"] == "other-hosts"]
+    told = {(one["line"], one["message"].split()[0]) for one in found["problems"]}
+    assert told == {(4, "a"), (6, "capabilities"), (8, "env")}
+    assert found["capabilities"] == []
+    done = use(desk, somebody(), "skill.run", name="other-hosts", script="scripts/show.py")
+    assert (done["exit_code"], done["stdout"]) == (0, "False\n"), done
 
 
 @pytest.mark.parametrize("name", MALFORMED)
