@@ -124,7 +124,9 @@ async def _begin(config: PluginConfig, refused: list[KagedError]) -> _InProcess:
     # A deep copy: nothing the plugin does to its configuration reaches the host's.
     plugin = plugin_class(config.model_copy(deep=True))
     await plugin.initialize()
-    return _InProcess(plugin, {hook: _found_hook(plugin, config.name, hook) for hook in config.hooks})
+    return _InProcess(
+        plugin, {hook: _found_hook(plugin, config.name, hook) for hook in config.hooks}
+    )
 
 
 def _found_hook(plugin: Plugin, name: str, hook: str) -> HookCall | KagedError:
