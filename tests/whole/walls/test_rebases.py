@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from whole.harness.daemon import Daemon
+from whole.harness.daemon import Daemon, Refused, wait_for
 from whole.harness.project import Project
 from whole.harness.scripts import git
+from whole.walls.conftest import repository_project
 from whole.walls.test_protected_paths import taken
 
 Sh = Callable[[str], dict[str, Any]]
@@ -32,6 +36,17 @@ def continued(at: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+    )
+
+
+def begin_as_operator(root: Path) -> None:
+    """Begin a rebase of the operator's own, with a command in it."""
+    steps = "break\\nexec touch mine\\n"
+    subprocess.run(
+        ["git", "-c", f"sequence.editor=printf '{steps}' >", "rebase", "-i", "--root"],
+        cwd=root,
+        check=True,
+        capture_output=True,
     )
 
 
@@ -89,13 +104,7 @@ def test_a_linked_work_tree_has_rebases_of_its_own(
 def test_commands_of_the_operator_s_own_rebase_stay(
     daemon: Daemon, project: Project, sh: Sh
 ) -> None:
-    steps = "break\nexec touch mine\n"
-    subprocess.run(
-        ["git", "-c", f"sequence.editor=printf '{steps}' >", "rebase", "-i", "--root"],
-        cwd=project.root,
-        check=True,
-        capture_output=True,
-    )
+    begin_as_operator(project.root)
     done = sh(f"echo 'exec touch ran' >> {TODO}; git status")
     assert [one["path"] for one in done["taken_back"]] == [TODO], done
     assert continued(project.root).returncode == 0
@@ -114,3 +123,30 @@ def test_file_tools_write_no_steps(daemon: Daemon, project: Project, path: str) 
     error = project.fail("file.write", path=path, content="exec touch ran\n")
     assert error["code"] == "path_protected", error
     assert not (project.root / path).exists()
+
+
+def test_what_a_killed_daemon_left_in_a_rebase_is_taken_out_by_the_next(
+    own: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    daemon = own()
+    daemon.start()
+    project = repository_project(daemon, tmp_path / "p")
+    begin_as_operator(project.root)
+    command = f"echo 'exec touch ran' >> {TODO}; touch going; sleep 600"
+
+    def run() -> None:
+        with contextlib.suppress(Refused, httpx.HTTPError):  # the daemon is gone, as it should be
+            project.call("shell.bash", command=command)
+
+    going = threading.Thread(target=run)
+    going.start()
+    wait_for((project.root / "going").exists, "the command runs")
+    daemon.kill()
+    going.join()
+    assert "ran" in project.read(TODO)
+    daemon.start()
+    daemon.load(project)  # which waits until the cages stand
+    assert taken(daemon, project.root) == [TODO]
+    assert continued(project.root).returncode == 0
+    assert (project.root / "mine").exists()
+    assert not (project.root / "ran").exists()
