@@ -19,6 +19,7 @@ from kaged import __version__
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.foreign import describe_error
 from kaged.base.log import get_logger
 from kaged.base.open_files import raise_open_files
 from kaged.base.ready_signal import ReadySignal
@@ -62,7 +63,9 @@ def run_daemon(
     try:
         _configure_logs(places, environ, log_file)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_Run(places, environ, ready, log_file, clock or SystemClock()).main())
+            return _run_through(
+                runner, _Run(places, environ, ready, log_file, clock or SystemClock())
+            )
     except KagedError as error:
         ready.failed(error_body(error, None))
         raise
@@ -72,6 +75,32 @@ def run_daemon(
             error_body(KagedError(f"{type(error).__name__}: {error}", code="internal"), None)
         )
         raise
+
+
+def _run_through(runner: asyncio.Runner, life: _Run) -> int:
+    """Run a daemon's life to its end, whatever foreign code throws into the event loop.
+
+    An interrupt or exit that a task raises goes through the loop and ends it. Once the daemon
+    catches its signals none comes from the operator: it is a policy's or a library's, in a task
+    that it began by itself, and ends nothing but that.
+    """
+
+    def begin() -> int:
+        return runner.run(life.main())
+
+    def go_on() -> int:
+        assert life.task is not None
+        return runner.get_loop().run_until_complete(life.task)
+
+    run = begin
+    while True:
+        try:
+            return run()
+        except (KeyboardInterrupt, SystemExit) as error:
+            if life.task is None or life.task.done():
+                raise
+            _log.error("daemon.foreign_exit", error=describe_error(error, as_repr=True))
+            run = go_on
 
 
 def _settle() -> None:
@@ -124,6 +153,8 @@ class _Run:
         self._reason = "asked"
         self._signal: str | None = None
         self._reloading = asyncio.Lock()
+        self.task: asyncio.Task[int] | None = None
+        """The life itself, from the moment on at which it catches signals."""
 
     async def main(self) -> int:
         began_s = self._clock.monotonic_s()
@@ -132,6 +163,7 @@ class _Run:
                 self._places, self._environ, clock=self._clock, gates=Gates(), closing=closing
             )
             self._catch_signals(daemon)
+            self.task = asyncio.current_task()
             serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
             serving.add_done_callback(lambda _: self._end("server ended"))
             await daemon.server.listening.wait()

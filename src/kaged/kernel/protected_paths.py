@@ -19,6 +19,8 @@ from kaged.base.lazy_dataclass import dataclass
 GIT_DIR: Final = ".git"
 HOOKS: Final = "hooks"
 WORKTREES: Final = "worktrees"
+REBASE_DIR: Final = "rebase-merge"
+REBASE_TODO: Final = "git-rebase-todo"
 GIT_CONFIGS: Final = ("config", "config.worktree")
 SAMPLE: Final = ".sample"  # git's own templates; git never runs them under this name
 MAX_ALLOWED: Final = 64
@@ -50,6 +52,9 @@ PROTECTED: Final[tuple[ProtectedPath, ...]] = (
     ProtectedPath(".git/hooks", PathClass.RUN, _GIT),
     ProtectedPath(".git/modules/*/hooks", PathClass.RUN, _GIT),
     ProtectedPath(".git/config", PathClass.GIT_CONFIG, "git runs the commands that its keys name"),
+    ProtectedPath(
+        f".git/{REBASE_DIR}", PathClass.RUN, "git runs its commands when the rebase goes on"
+    ),
     ProtectedPath(".envrc", PathClass.RUN, "a shell with direnv runs it on entering the folder"),
     ProtectedPath(".vscode", PathClass.RUN, _EDITOR),
     ProtectedPath(".idea", PathClass.RUN, _EDITOR),
@@ -167,6 +172,8 @@ def _in_git(names: list[str], at: int) -> ProtectedMatch | None:
     if rest[0] == "modules" and HOOKS in rest[2:]:
         return ProtectedMatch(_MODULE_HOOKS, at + 2 + rest.index(HOOKS, 2))
     deep = rest[0] in {"modules", WORKTREES} and len(rest) > 2
+    if rest[0] == REBASE_DIR or (deep and REBASE_DIR in rest[2:]):
+        return ProtectedMatch(_REBASE_ENTRY, at + 2 + rest.index(REBASE_DIR))
     if rest[-1] in GIT_CONFIGS and (len(rest) == 1 or deep):
         return ProtectedMatch(_CONFIG_ENTRY, len(names))
     return None
@@ -188,6 +195,7 @@ def _entry(pattern: str) -> ProtectedPath:
 
 _HOOKS_ENTRY: Final = _entry(".git/hooks")
 _MODULE_HOOKS: Final = _entry(".git/modules/*/hooks")
+_REBASE_ENTRY: Final = _entry(f".git/{REBASE_DIR}")
 _CONFIG_ENTRY: Final = _entry(".git/config")
 _PLAIN: Final = tuple(one for one in PROTECTED if not one.pattern.startswith(f"{GIT_DIR}/"))
 _SINGLE: Final = {one.pattern: one for one in _PLAIN if not set(one.pattern) & {"/", "*"}}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from kaged.base import KagedError
 from kaged.base.foreign import describe_error, run_apart
 from kaged.pipeline.binding import HookCall, HookNotBound, bind_hook
 from kaged.pipeline.cpex_compat import install_cpex_compat
@@ -41,6 +42,9 @@ _ELSEWHERE = {
 }
 
 
+_class_dict = type.__dict__["__dict__"].__get__
+
+
 class StartedPlugin(Protocol):
     """A plugin that is alive, wherever it runs."""
 
@@ -69,17 +73,19 @@ class TrustedClass:
     """
 
     async def start(self, config: PluginConfig) -> StartedPlugin:
-        """Import, construct and initialise the class. Raises `pipeline_plugin_not_loaded`."""
-        plugin_class = load_class(config.kind)
+        """Import, construct, initialize and bind the class. Raises `pipeline_plugin_not_loaded`."""
+        refused: list[KagedError] = []
         try:
-            plugin = await run_apart(_begin(plugin_class, config), config.name)
+            return await run_apart(_begin(config, refused), config.name)
         except asyncio.CancelledError:
             raise  # the caller's own: what the plugin cancels is not its caller
         except BaseException as error:
-            # Boundary: constructor and initialize are plugin code; that it failed is all we ask.
+            if any(error is one for one in refused):
+                raise
+            # Boundary: module, constructor and initialize are plugin code; that it failed is all
+            # we ask.
             message = f"plugin {config.name!r} refused to start: {describe_error(error)}"
             raise not_loaded(message, "config") from error
-        return _InProcess(plugin, config.name)
 
 
 def what_decides(started: StartedPlugin) -> str:
@@ -90,7 +96,7 @@ def what_decides(started: StartedPlugin) -> str:
     if not isinstance(started, _InProcess):
         return "a process of its own"
     plugin_class = type(started.plugin)
-    declared = vars(plugin_class)
+    declared = _declared(plugin_class)
     if declared.get("pure") is True:
         return ""
     said = exact_text(declared.get("depends_on"))
@@ -99,35 +105,60 @@ def what_decides(started: StartedPlugin) -> str:
 
 def declares_no_edits(started: StartedPlugin) -> bool:
     """Return whether a plugin's class declares for itself that it changes nothing."""
-    return isinstance(started, _InProcess) and vars(type(started.plugin)).get("edits") is False
+    return isinstance(started, _InProcess) and _declared(type(started.plugin)).get("edits") is False
 
 
-async def _begin(plugin_class: Callable[[PluginConfig], Plugin], config: PluginConfig) -> Plugin:
+def _declared(plugin_class: type) -> Mapping[str, object]:
+    """Return what a class declares for itself, below what its metaclass says."""
+    return _class_dict(plugin_class)
+
+
+async def _begin(config: PluginConfig, refused: list[KagedError]) -> _InProcess:
+    """Run what is plugin code at a start; errors of the host's own are added to `refused`."""
+    try:
+        plugin_class = load_class(config.kind)
+    except KagedError as error:
+        if type(error) is KagedError:  # the host's own, and no class of the plugin's
+            refused.append(error)
+        raise
     # A deep copy: nothing the plugin does to its configuration reaches the host's.
     plugin = plugin_class(config.model_copy(deep=True))
     await plugin.initialize()
-    return plugin
+    return _InProcess(
+        plugin, {hook: _found_hook(plugin, config.name, hook) for hook in config.hooks}
+    )
+
+
+def _found_hook(plugin: Plugin, name: str, hook: str) -> HookCall | KagedError:
+    """Return how a hook is called, or why it cannot be: the plugin is started and has to end."""
+    try:
+        return bind_hook(plugin, name, hook)
+    except HookNotBound as error:
+        return error
+    except BaseException as error:  # noqa: BLE001 - boundary: a plugin's attribute is plugin code
+        return not_loaded(
+            f"hook {hook!r} of plugin {name!r} cannot be read: {describe_error(error)}", "hooks"
+        )
 
 
 class _InProcess:
-    """A trusted plugin object."""
+    """A trusted plugin object, with its hooks as they were when it started."""
 
-    def __init__(self, plugin: Plugin, name: str) -> None:
+    def __init__(self, plugin: Plugin, hooks: Mapping[str, HookCall | KagedError]) -> None:
         self.plugin = plugin
-        self._name = name
+        self._hooks = hooks
 
     def bind(self, hook: str) -> HookCall:
-        try:
-            return bind_hook(self.plugin, self._name, hook)
-        except HookNotBound:
-            raise
-        except BaseException as error:
-            # Boundary: a plugin's attribute is plugin code.
-            message = f"hook {hook!r} of plugin {self._name!r} cannot be read"
-            raise not_loaded(f"{message}: {describe_error(error)}", "hooks") from error
+        found = self._hooks[hook]
+        if isinstance(found, KagedError):
+            raise found
+        return found
 
     async def shutdown(self) -> None:
-        await run_apart(self.plugin.shutdown(), self._name)
+        await run_apart(self._end(), "shutdown")
+
+    async def _end(self) -> None:
+        await self.plugin.shutdown()
 
 
 def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:

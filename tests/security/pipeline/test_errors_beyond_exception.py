@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kaged.base import Ids, SystemClock, Tasks
+from kaged.pipeline.pipeline import LoadReport, Pipeline
+from kaged.pipeline.settings import PluginConfig
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.policies import POST, PRE, PolicySite, entry
 from whole.harness.project import Project
@@ -251,3 +256,106 @@ def test_a_cancellation_in_a_caged_policy_is_its_failure_and_is_told_at_once(
         assert len(rows) == (2 if on_error == "ignore" else 1)
         assert all("cancelled the task" in str(row["data"]) for row in rows), rows
     assert daemon.get("/status")["pid"] == pid
+
+
+LOOKED_AT = """
+import asyncio
+
+
+class Asked(type(Plugin)):
+    def __getattribute__(self, name):
+        if name == "__mro__":
+            raise KeyboardInterrupt
+        return super().__getattribute__(name)
+
+
+class Read(Plugin):
+    @property
+    def tool_pre_invoke(self):
+        asyncio.current_task().cancel()
+
+
+class Shown(Plugin, metaclass=Asked):
+    pass
+
+
+class Ends(Plugin):
+    def shutdown(self):
+        asyncio.current_task().cancel()
+        raise KeyboardInterrupt
+
+    async def tool_pre_invoke(self, payload, context):
+        return None
+
+
+class Leaves(Plugin):
+    async def tool_pre_invoke(self, payload, context):
+        asyncio.get_running_loop().call_soon(self._raise)
+        self.kept = asyncio.create_task(self._later())
+
+    async def _later(self):
+        await asyncio.sleep(0)
+        self._raise()
+
+    def _raise(self):
+        raise eval(self.config.config["raises"])()
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param("asyncio.current_task().cancel()", id="at import"),
+        pytest.param("asyncio.current_task().cancel()\nraise KeyboardInterrupt", id="and raises"),
+        pytest.param(LOOKED_AT + "\n\nP = Read", id="when its hook is read"),
+        pytest.param(LOOKED_AT + "\n\nP = Shown", id="when its class is read"),
+    ],
+)
+async def test_whoever_loads_a_policy_is_not_cancelled_by_its_module_or_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """The daemon's start and reload wait for nothing that would notice it at once."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"policy_{tmp_path.name}".replace("-", "_").replace("[", "_").replace("]", "_")
+    head = "import asyncio\nfrom kaged.pipeline.plugin import Plugin\n"
+    (tmp_path / f"{name}.py").write_text(f"{head}{source}\n", encoding="utf-8")
+    pipeline = Pipeline(SystemClock(), Ids(SystemClock()))
+
+    async def load() -> LoadReport:
+        report = await pipeline.load_configs(
+            [PluginConfig(name="bad", kind=f"{name}.P", hooks=[PRE])]
+        )
+        await asyncio.sleep(0)  # where a cancellation on its way would arrive
+        return report
+
+    report = await Tasks("loads").start(load(), "load")
+    assert not report.in_force
+    assert "'bad'" in report.problems[0].message
+    await pipeline.close()
+
+
+def test_an_end_that_is_no_coroutine_keeps_nobody_from_the_next(
+    daemon: Daemon, site: PolicySite, project: Project
+) -> None:
+    before = daemon.log().count("pipeline.plugin_shutdown_failed")
+    site.put(entry("bad", "Ends"), source=LOOKED_AT)
+    site.put()
+    wait_for(
+        lambda: daemon.log().count("pipeline.plugin_shutdown_failed") == before + 1, "one line"
+    )
+    assert "one" in str(project.call("file.read", path="a.txt"))
+
+
+@pytest.mark.parametrize("raises", ["KeyboardInterrupt", "SystemExit", "GeneratorExit"])
+def test_work_that_a_policy_leaves_in_the_event_loop_does_not_end_the_daemon(
+    daemon: Daemon, site: PolicySite, project: Project, raises: str
+) -> None:
+    site.put(entry("bad", "Leaves", config={"raises": raises}), source=LOOKED_AT)
+    pid = daemon.get("/status")["pid"]
+    before = daemon.log().count("daemon.foreign_exit")
+    for _ in range(3):
+        assert "one" in str(project.call("file.read", path="a.txt"))
+    assert daemon.get("/status")["pid"] == pid
+    if raises != "GeneratorExit":  # which asyncio tells as any other error
+        wait_for(lambda: daemon.log().count("daemon.foreign_exit") == before + 6, "six lines")
+    site.put()
