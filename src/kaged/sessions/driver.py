@@ -16,7 +16,7 @@ from kaged.base import KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.kernel.kept_actor import KeptActor
-from kaged.kernel.ownership import acting_in, may_use_project
+from kaged.kernel.ownership import may_use_project
 from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState
 from kaged.sessions.idle import IdleWatch
@@ -399,9 +399,6 @@ class SessionDriver:
         self._models.get(alias)  # who cannot be asked is not asked half-way
         run_id = self._ids.tagged("run")
         earlier, _ = await self._service.runs(session.id, limit=1)
-        if options.identity is not None:
-            # Whoever they are and wherever they sit: others may read along in this session.
-            options = replace(options, identity=acting_in(options.identity, session.ownership))
         if options.kept is None and options.identity is not None:
             now_ms = self._clock.now_ms()
             options = replace(options, kept=KeptActor.of(options.identity, now_ms))

@@ -40,7 +40,7 @@ def daemon(module_path: Path, model: ModelServer) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="module")
 def shared(daemon: Daemon, module_path: Path) -> Project:
-    made = Project(module_path / "work", cage=CAGE, tools=SHELL)
+    made = Project(module_path / "work", cage=CAGE, tools={**SHELL, "kaged.*": {"enabled": True}})
     shutil.copy(CALLER, made.root / "caller.py")
     look = step("invoke", capability=BOX, operation="look")
     made.write("look.json", json.dumps({"conversations": [[look]]}))
@@ -166,3 +166,27 @@ def test_consent_is_asked_and_given_in_the_chat_of_the_call_and_counts_there_onl
     assert bobs == (404, "approval_unknown")
     ann.post(f"/services/approvals/{asked['plan_id']}", {"decision": "confirm"})
     assert "result" in _send(here, shared, "post.lines", "write", word)
+
+
+def test_an_agent_shows_comments_for_the_operator_to_the_operator_alone(
+    shared: Project, model: ModelServer, guest: Come
+) -> None:
+    word = fresh("internal")
+    number = shared.post("/issues", {"title": "One", "body": ""})["number"]
+    for text, visibility in ((f"{word} inside", "operator_only"), ("for all", "all")):
+        shared.post(f"/issues/{number}/comments", {"body": text, "visibility": visibility})
+    use = {"agent": "primary", "tool": "kaged.issue", "params": {"action": "get", "number": number}}
+    ann, operator = guest("ann"), guest("")
+    for who, shown in ((ann, False), (operator, True)):
+        said = json.dumps(who.post(f"/projects/{shared.id}/tools/call", use))
+        assert "for all" in said
+        assert (word in said) is shown
+    # In a session of hers nobody's agent does, whoever has it look.
+    reads = call("kaged.issue", action="get", number=number)
+    for owner, who in ((ann, ann), (ann, operator), (operator, operator)):
+        session, said = _begin(owner, shared), fresh("reads")
+        model.play(said, reads, say("Read."))
+        _run(who, shared, session, "message", text=f"{said} please")
+        found = json.dumps(owner.get(f"/projects/{shared.id}/sessions/{session}/tool-calls"))
+        assert "for all" in found
+        assert (word in found) is (owner is operator)
