@@ -193,6 +193,11 @@ class ProviderSection:
     allow_stateless_code: bool = key(
         Flag(), "Take a bare code where a callback with a state is expected.", default=False
     )
+    same_address: bool = key(
+        Flag(),
+        "People link accounts of their own address only: their id, or their claim `email`.",
+        default=False,
+    )
 
 
 @record

@@ -7,6 +7,7 @@ group's chat belongs to that chat as well, and is not seen from another one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -70,6 +71,22 @@ def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
         return here or actor.chat_type == PRIVATE_CHAT
     shared = thing.audience is Audience.CHAT and here and thing.chat_id is not None
     return shared and action is not AccessAction.MANAGE
+
+
+def acting_in(actor: Actor, thing: Ownership) -> Actor:
+    """Return an actor as they act within a thing that they may steer: in its chat, not in theirs.
+
+    What they cause there is read by whoever may see the thing. So somebody who is in private, and
+    speaks in a group's session or in another person's, is not in private there: what is kept for
+    private chats stays closed.
+    """
+    own = thing.owner == (actor.person_id if actor.is_person else None)
+    if own and thing.audience is not Audience.CHAT:
+        return actor
+    if actor.is_person and actor.chat_id == thing.chat_id and actor.chat_type != PRIVATE_CHAT:
+        return actor
+    # Of what kind that chat is, nobody says here: what only some kinds may use is closed as well.
+    return replace(actor, chat_type=None, chat_id=thing.chat_id, thread_id=None)
 
 
 def may_use_project(actor: Actor, project_id: str | None) -> bool:

@@ -272,16 +272,12 @@ class AccountService:
 
     async def approvals(self, who: Actor) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""
-        person = _person(who)
-        listed = await self._consents.list()
-        return [plan_json(one) for one in listed if person in {None, one.call.user_id}]
+        return [plan_json(one) for one in await self._consents.list(who)]
 
     async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> JsonObject:
         """Consent to an operation, or refuse it; through a front end only on one's own account."""
         self._audit.require_writable()
-        plan = None
-        if any(one["plan_id"] == plan_id for one in await self.approvals(who)):
-            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label, who=who)
+        plan = await self._consents.decide(plan_id, allowed=allowed, who=who)
         if plan is None:
             raise KagedError(
                 "Nothing of this id waits for consent.",

@@ -505,6 +505,9 @@ class AuthFlows:
         known: CallSecrets,
     ) -> AccountRow:
         result = flow_checks.checked_account(found, known)
+        email = flow_checks.shown_name(result.metadata.get("account_email"))
+        if capability.provider.rules.same_address:
+            flow_checks.require_same_address(caller.actor, email)
         scope = CredentialScope(caller.user_id, capability.text, result.account_ref)
         payload: JsonObject | None = staged.payload
         if payload is None and result.credential_material:
@@ -516,7 +519,7 @@ class AuthFlows:
             capability.text,
             result.account_ref,
             name=flow_checks.shown_name(result.metadata.get("account_name")),
-            email=flow_checks.shown_name(result.metadata.get("account_email")),
+            email=email,
             flow_id=flow.row.flow_id,
         )
 

@@ -48,6 +48,7 @@ def provider_rules(one: Provider) -> ProviderRules:
         confirm=section.confirm,
         strict_output=section.strict_output,
         allow_stateless_code=section.allow_stateless_code,
+        same_address=section.same_address,
         secrets=SecretForms.of(
             configured_secrets({name: value.reveal() for name, value in one.env.items()})
         ),

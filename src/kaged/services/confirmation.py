@@ -62,6 +62,7 @@ class PlannedCall(NamedTuple):
     account_ref: str
     input_hash: str
     thread_id: str | None
+    chat_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class Consents:
             account_ref,
             input_hash,
             caller.context.thread_id,
+            caller.context.chat_id,
         )
         if plan_id is not None:
             plan = await self._plan(plan_id)
@@ -143,23 +145,21 @@ class Consents:
             if plan.status is PlanStatus.PRESENTED:
                 waiting = plan
         if waiting is None:
-            waiting = await self._present(wanted, input_data)
+            waiting = await self._present(wanted, caller.token.routing.project_id, input_data)
         raise self._refusal(waiting)
 
-    async def list(self) -> tuple[MutationPlan, ...]:
-        """Return what waits for a person, and what was decided lately; newest first."""
-        return await self._plans(None)
+    async def list(self, who: Actor) -> tuple[MutationPlan, ...]:
+        """Return what an actor may decide, and what was decided of it lately; newest first."""
+        return await self._plans(None, who)
 
-    async def decide(
-        self, plan_id: str, *, allowed: bool, by: str, who: Actor | None = None
-    ) -> MutationPlan | None:
-        """Take a person's answer; None when there is no such plan that waits."""
-        named = AnsweredBy(by) if who is None else AnsweredBy.of(who, by)
-        if await self._plan(plan_id) is None:
-            return None
+    async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> MutationPlan | None:
+        """Take an actor's answer; None when there is no such plan that they may decide."""
         try:
+            found = await self._inbox.get(plan_id, who)
+            if found.kind is not RequestKind.ACCOUNT_APPROVAL:
+                return None
             answer: JsonObject = {"choice": YES if allowed else NO}
-            return _plan_of(await self._inbox.take_answer(plan_id, answer, named))
+            return _plan_of(await self._inbox.take_answer(plan_id, answer, AnsweredBy.of(who)))
         except (RequestNotFound, RequestClosed):
             return None
 
@@ -204,9 +204,12 @@ class Consents:
             return None
         return _plan_of(found) if found.kind is RequestKind.ACCOUNT_APPROVAL else None
 
-    async def _plans(self, user_id: str | None) -> tuple[MutationPlan, ...]:
-        """Return the unexpired plans of one user or of everybody, newest first."""
+    async def _plans(
+        self, user_id: str | None, who: Actor | None = None
+    ) -> tuple[MutationPlan, ...]:
+        """Return the unexpired plans of one user or of everybody that an actor may decide."""
         wanted = RequestFilter(
+            actor=who,
             owner=user_id,
             kinds=(RequestKind.ACCOUNT_APPROVAL,),
             unexpired_at_ms=self._clock.now_ms(),
@@ -219,7 +222,9 @@ class Consents:
         confirmed = plan.status is PlanStatus.CONFIRMED
         return confirmed and await self._inbox.rows.take(plan.plan_id)
 
-    async def _present(self, wanted: PlannedCall, shown: JsonObject) -> MutationPlan:
+    async def _present(
+        self, wanted: PlannedCall, project_id: str | None, shown: JsonObject
+    ) -> MutationPlan:
         subject: JsonObject = {name: getattr(wanted, name) for name in _SUBJECT}
         made = await self._inbox.ask(
             RequestDraft(
@@ -230,7 +235,9 @@ class Consents:
                 choices=(YES, NO),
                 subject=subject,
                 owner=wanted.user_id,
+                project_id=project_id,
                 chat_id=wanted.thread_id,
+                asked_in=wanted.chat_id,
                 expires_at_ms=self._clock.now_ms() + PLAN_TTL_S * 1000,
             ),
             limit=PLANS_PER_USER,
@@ -281,7 +288,7 @@ def _plan_of(request: InboxRequest) -> MutationPlan:
         status = used if allowed else PlanStatus.DENIED
     return MutationPlan(
         request.id,
-        PlannedCall(request.owner, **named, thread_id=request.chat_id),
+        PlannedCall(request.owner, **named, thread_id=request.chat_id, chat_id=request.asked_in),
         "\n".join(request.details),
         status,
         request.answered_by,
@@ -301,4 +308,4 @@ def _summary(call: PlannedCall, shown: JsonObject) -> list[str]:
 
 
 # Of a call, what the request in the inbox keeps as its subject; it has the rest itself.
-_SUBJECT: Final = PlannedCall._fields[1:-1]
+_SUBJECT: Final = PlannedCall._fields[1:-2]

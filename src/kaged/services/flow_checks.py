@@ -7,9 +7,10 @@ from typing import Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from kaged.base import JsonObject
+from kaged.kernel.identity import Actor
 from kaged.services import contract
 from kaged.services.contract import CapabilityAuthCompleteResult
-from kaged.services.errors import CapabilityInvalidOutput
+from kaged.services.errors import CapabilityAuthFlowDenied, CapabilityInvalidOutput
 from kaged.services.sanitize import OutputRefused, harden
 from kaged.services.secret_search import CallSecrets
 
@@ -99,6 +100,29 @@ def shown_name(value: object) -> str | None:
     if isinstance(value, str) and is_short(value, NAME_CHARS):
         return value.strip()
     return None
+
+
+def require_same_address(actor: Actor | None, email: str | None) -> None:
+    """Refuse a person an account of another address than their own.
+
+    Whoever agrees on a page that is not ours, or on another device, need not be the one who began.
+    What the account calls itself is compared with what vouched for the person. The operator links
+    what they like.
+
+    Raises:
+        CapabilityAuthFlowDenied: it is another one, or one of the two has none.
+    """
+    if actor is not None and not actor.is_person:
+        return
+    claims = () if actor is None or actor.facts is None else actor.facts.claims
+    own = [text for name, text in claims if name == "email"]
+    if actor is not None and actor.person_id is not None:
+        own.append(actor.person_id)
+    if email is None or email.casefold() not in [one.casefold() for one in own if "@" in one]:
+        raise CapabilityAuthFlowDenied(
+            "this account is of another address than the person who links it",
+            fix="Agree with the account of your own address, and begin anew.",
+        )
 
 
 def checked_fields(fields: object) -> tuple[contract.AuthField, ...]:

@@ -45,7 +45,8 @@ class ProviderRules:
     """What the operator says about a provider beyond where it is.
 
     `allow` and `deny` name operations as `<name>.<operation>` patterns; `confirm` those whose
-    owner must agree first. `secrets` are those of its section, which nothing of it may repeat.
+    owner must agree first. With `same_address` people link accounts of their own address only.
+    `secrets` are those of its section, which nothing of it may repeat.
     """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
@@ -54,6 +55,7 @@ class ProviderRules:
     confirm: tuple[str, ...] = ()
     strict_output: bool = False
     allow_stateless_code: bool = False
+    same_address: bool = False
     secrets: SecretForms = NO_SECRETS
 
 

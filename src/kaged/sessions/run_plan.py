@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
+from kaged.kernel.ownership import acting_in
 from kaged.sessions.agent_run import RunState
 from kaged.sessions.run_options import OPERATOR, RunOptions, kept_options
 from kaged.sessions.run_values import Spending
@@ -20,12 +21,14 @@ def run_state(
     session: SessionRecord, run_id: str, known: CachedSession, options: RunOptions
 ) -> RunState:
     """Return the state of a run that has done nothing yet."""
+    identity = options.identity
     return RunState(
         session_id=session.id,
         run_id=run_id,
         project_id=session.project_id,
         operator_id=options.operator,
-        identity=options.identity,
+        # Whoever they are and wherever they sit: others may read along in this session.
+        identity=None if identity is None else acting_in(identity, session.ownership),
         snapshot=known.snapshot,
         spending=Spending(),
         top=options.agent,

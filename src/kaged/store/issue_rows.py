@@ -145,15 +145,20 @@ class IssueRows(RowRepository):
         last_changed_first = (_C.touched.desc(), _C.number.desc())
         return await self._page(_ISSUES, conditions, last_changed_first, limit, offset)
 
-    async def get(self, project_id: str, number: int) -> IssueDetail:
-        """Return one issue with its updates. Raises IssueNotFound."""
+    async def get(self, project_id: str, number: int, visibility: str | None = None) -> IssueDetail:
+        """Return one issue with its updates, of one visibility if it is given.
+
+        Raises IssueNotFound.
+        """
 
         def work(conn: Connection) -> IssueDetail:
             issue = _require(conn, project_id, number)
-            own = _U.issue_id == issue.id
-            newest = _UPDATES.select(own).order_by(_U.seq.desc()).limit(UPDATES_LIMIT)
+            own = [_U.issue_id == issue.id]
+            if visibility is not None:
+                own.append(_U.visibility == visibility)
+            newest = _UPDATES.select(*own).order_by(_U.seq.desc()).limit(UPDATES_LIMIT)
             updates = tuple(_UPDATES.all(conn, newest))[::-1]
-            total = _UPDATES.count(conn, own) if len(updates) == UPDATES_LIMIT else 0
+            total = _UPDATES.count(conn, *own) if len(updates) == UPDATES_LIMIT else 0
             return IssueDetail(issue, updates, max(0, total - len(updates)))
 
         return await self._database.read(work)

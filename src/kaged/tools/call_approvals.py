@@ -64,7 +64,7 @@ class CallApprovals:
         self._clock = clock
         self._wait_s = wait_s
         self._waiting: dict[str, asyncio.Future[str]] = {}
-        self._agreed: dict[tuple[str, str], None] = {}
+        self._agreed: dict[tuple[str, str | None, str], None] = {}
         inbox.register(self, RequestKind.CALL_APPROVAL)
 
     async def passed(
@@ -93,7 +93,8 @@ class CallApprovals:
         return await policy_answer(ask_policies(), undone=undone)
 
     async def _agree(self, question: CallQuestion, policy: str, refused: PipelineRefused) -> None:
-        known = (question.session_id or "", policy)
+        # In a group's session one person's yes is for what is done on their behalf.
+        known = (question.session_id or "", question.owner, policy)
         if question.session_id is not None and known in self._agreed:
             return
         second = refused.approver is not None

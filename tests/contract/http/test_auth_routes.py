@@ -14,7 +14,7 @@ from kaged.config.token_file import read_token, token_file
 from kaged.serve.http.connection import PeerConnection
 
 TCP = PeerConnection("tcp", address="127.0.0.1")
-OPERATOR = {"operator_id": "operator", "operator": True, "roles": [], "teams": []}
+OPERATOR = {"operator_id": "operator", "operator": True, "roles": [], "teams": [], "leads": []}
 
 
 async def _launch(daemon: InProcess) -> str:

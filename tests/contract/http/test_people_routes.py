@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,22 @@ def test_the_reference_page_shows_the_table_row_by_row() -> None:
         f"| {one.on} | `{'WS' if one.method == WEBSOCKET else one.method} {one.path}` |"
         for one in PERSON_ROUTES
     ]
+
+
+async def test_the_page_about_everybody_has_every_route_with_the_same_words(
+    inside: InProcess,
+) -> None:
+    document = (await inside.client.get("/api/v1/openapi.json")).json()
+    routes = {(way.upper(), path) for path, ways in document["paths"].items() for way in ways}
+    wanted = dict.fromkeys(routes, "the operator")
+    wanted[("GET", "/api/v1/auth/launch")] = "whom the launch token names"
+    for one in PERSON_ROUTES:
+        wanted["WS" if one.method == WEBSOCKET else one.method, one.path] = one.on
+    page = (PAGE.parent / "who-may-do-what.md").read_text(encoding="utf-8")
+    listed = re.findall(r"(?m)^\| `([A-Z]+) (/[^`]*)` \| (.*) \|$", page)
+    but = "; not those of others, for the operator either"
+    assert {(way, path): who.removesuffix(but) for way, path, who in listed} == wanted
+    assert len(listed) == len(wanted)
 
 
 async def test_every_row_of_the_table_is_a_route(inside: InProcess) -> None:

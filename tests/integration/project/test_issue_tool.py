@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
-from fakes.work_lab import PROJECT, WorkLab, work_lab
+from fakes.work_lab import PROJECT, SESSION, WorkLab, work_lab
 from kaged.base import Ids, KagedError, ManualClock
 from kaged.store.schema import issue_updates, issues
 from kaged.toolbox.project import project_tools
@@ -279,6 +279,7 @@ async def test_get_gives_an_issue_with_its_history(lab: WorkLab, clock: ManualCl
 @requirement("AT-ISSUE-13", "AT-ISSUE-19")
 async def test_comments_can_be_for_operators_only_and_the_root_sees_them(lab: WorkLab) -> None:
     number = await lab.file()
+    await lab.store.sessions.ensure(SESSION, PROJECT)
     made = await lab.call("kaged.issue", action="comment", number=number, body="for all")
     assert set(made) == {"update_id", "issue_number", "created_at"}
     assert made["issue_number"] == number
@@ -291,7 +292,9 @@ async def test_comments_can_be_for_operators_only_and_the_root_sees_them(lab: Wo
     ]  # fmt: skip
     assert updates[0]["id"] == made["update_id"]
     guests = await lab.work.issues.get(PROJECT, number, internal=False)
-    assert [one["body"] for one in guests["updates"]] == ["for all"]  # type: ignore[index,union-attr]  # JSON
+    of_people = await lab.work.issues.shown_in("ses_of_nobody", PROJECT, number)
+    for shown in (guests, of_people):
+        assert [one["body"] for one in shown["updates"]] == ["for all"]  # type: ignore[index,union-attr]  # JSON
     wrong = await lab.refusal(
         "kaged.issue", action="comment", number=number, body="x", visibility="nobody"
     )

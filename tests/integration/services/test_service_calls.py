@@ -12,6 +12,7 @@ import pytest
 from fakes.audit_sink import MemorySink
 from fakes.service_lab import FakeProvider, ServiceLab, definition, operations
 from kaged.base import JsonObject
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.services.contract import (
     AuthBeginCall,
     CapabilityAuthBeginResult,
@@ -406,6 +407,8 @@ async def test_what_was_under_way_when_the_host_died_is_unknown_afterwards(
 
 # ---- consent
 
+OPERATOR = Actor.operator("op", VouchedBy.UNIX)
+
 
 async def test_an_operation_waits_for_its_owners_consent(empty_lab: ServiceLab) -> None:
     lab = empty_lab
@@ -421,12 +424,12 @@ async def test_an_operation_waits_for_its_owners_consent(empty_lab: ServiceLab) 
     with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send", given={"to": "x"})
     assert waits.value.data["plan_id"] == plan  # asked once
-    [shown] = await lab.consents.list()
+    [shown] = await lab.consents.list(OPERATOR)
     assert "to: x" in shown.summary
     # Nothing a sandbox sends confirms it.
     with raises_code("capability_mutation_not_confirmed", CapabilityError):
         await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan, confirmed=True)
-    assert await lab.consents.decide(plan, allowed=True, by="operator") is not None
+    assert await lab.consents.decide(plan, allowed=True, who=OPERATOR) is not None
     with raises_code("capability_mutation_plan_mismatch", CapabilityError):
         await lab.invoke("send", given={"to": "y"}, mutation_plan_id=plan)
     await lab.link("bob")
@@ -438,8 +441,8 @@ async def test_an_operation_waits_for_its_owners_consent(empty_lab: ServiceLab) 
     assert (await lab.invoke("whoami"))["ok"]  # reading needs none
 
 
-@pytest.mark.parametrize("other", ["account", "thread", "no thread"])
-async def test_a_consent_is_for_the_account_and_the_thread_it_was_asked_in(
+@pytest.mark.parametrize("other", ["account", "thread", "no thread", "chat"])
+async def test_a_consent_is_for_the_account_the_thread_and_the_chat_it_was_asked_in(
     empty_lab: ServiceLab, other: str
 ) -> None:
     lab = empty_lab
@@ -453,13 +456,15 @@ async def test_a_consent_is_for_the_account_and_the_thread_it_was_asked_in(
             there["account_ref"] = second
         case "thread":
             there["token"] = lab.token(thread_id="t-2")
+        case "chat":
+            there["token"] = lab.token(thread_id="t-1", chat_id="c-2")
         case _:
             there["token"] = lab.token()
     provider.calls.clear()
     with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send", given={"to": "x"}, **here)
     plan = str(waits.value.data["plan_id"])
-    await lab.consents.decide(plan, allowed=True, by="operator")
+    await lab.consents.decide(plan, allowed=True, who=OPERATOR)
     with raises_code("capability_mutation_plan_mismatch", CapabilityError):
         await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan, **there)
     with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
@@ -476,8 +481,8 @@ async def test_a_refused_or_stale_consent_does_not_count(empty_lab: ServiceLab) 
     with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send")
     plan = str(waits.value.data["plan_id"])
-    await lab.consents.decide(plan, allowed=False, by="operator")
-    assert await lab.consents.decide(plan, allowed=True, by="operator") is None
+    await lab.consents.decide(plan, allowed=False, who=OPERATOR)
+    assert await lab.consents.decide(plan, allowed=True, who=OPERATOR) is None
     with raises_code("capability_mutation_not_confirmed", CapabilityError, match="denied"):
         await lab.invoke("send", mutation_plan_id=plan)
     with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
@@ -485,7 +490,7 @@ async def test_a_refused_or_stale_consent_does_not_count(empty_lab: ServiceLab) 
     late = str(waits.value.data["plan_id"])
     assert late != plan
     lab.clock.advance(1801)
-    assert await lab.consents.decide(late, allowed=True, by="operator") is None
+    assert await lab.consents.decide(late, allowed=True, who=OPERATOR) is None
 
 
 # ---- audit

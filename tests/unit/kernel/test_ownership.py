@@ -13,6 +13,7 @@ from kaged.kernel.ownership import (
     AccessAction,
     Audience,
     Ownership,
+    acting_in,
     may,
     may_answer,
     may_use_project,
@@ -107,3 +108,36 @@ def test_a_project_that_somebody_may_not_use_hides_what_is_theirs_in_it() -> Non
         # What is about no project is not withheld, and the operator is not held to any list.
         assert may_answer(ann, "ann", "c")
         assert may_use_project(replace(OPERATOR, projects=listed), "prj_1")
+
+
+@pytest.mark.parametrize(
+    ("actor", "thing", "chat"),
+    [
+        # Alone with it, or there already: as they come.
+        (person("ann", "private", "d"), PRIVATE, ("private", "d")),
+        (person("ann", None, None), Ownership("ann", None, Audience.OWNER), (None, None)),
+        (person("ann", "group", "g"), GROUP, ("group", "g")),
+        (person("bob", "group", "g"), GROUP, ("group", "g")),
+        (OPERATOR, OPERATORS, ("private", None)),
+        # Others read along.
+        (person("ann", "private", "c"), GROUP, (None, "g")),
+        (person("ann", "private", "g"), GROUP, (None, "g")),
+        (person("bob", "private", "g"), GROUP, (None, "g")),
+        (OPERATOR, GROUP, (None, "g")),
+        (OPERATOR, PRIVATE, (None, "c")),
+        (person("bob", "private", "c"), PRIVATE, (None, "c")),
+        # Whose id is that of the operator is somebody else, and so is nobody.
+        (person("op", "private"), OPERATORS, (None, None)),
+        (Actor.operator("ann", VouchedBy.UNIX), PRIVATE, (None, "c")),
+    ],
+)
+def test_who_acts_where_others_read_along_is_not_in_private(
+    actor: Actor, thing: Ownership, chat: tuple[str | None, str | None]
+) -> None:
+    acting = acting_in(replace(actor, thread_id="t"), thing)
+    assert (acting.chat_type, acting.chat_id) == chat
+    assert acting.person_id == actor.person_id
+    kept = (acting.chat_type, acting.chat_id) == (actor.chat_type, actor.chat_id)
+    assert acting.thread_id == ("t" if kept else None)
+    # Once is enough: work that goes on is let in by the same rule.
+    assert acting_in(acting, thing) == acting

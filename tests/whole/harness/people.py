@@ -87,6 +87,7 @@ class Guest:
         assert self.raw("POST", path, json=note, headers=session).is_success
         got = self.raw("POST", path, json=_rpc(2, method, dict(params)), headers=session)
         assert got.is_success, got.text[:500]
+        assert self.raw("DELETE", path, headers=session).is_success  # there is room for 64
         lines = [one for one in got.text.splitlines() if one.startswith("data: {")]
         return json.loads(lines[-1].removeprefix("data: ") if lines else got.text)
 

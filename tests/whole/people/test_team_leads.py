@@ -108,6 +108,14 @@ def projects(who: Guest) -> list[str]:
     return [one["slug"] for one in who.get("/projects")["items"]]
 
 
+def test_each_is_told_which_teams_they_lead(team: Team) -> None:
+    operator = team.person("")
+    told = {one.person.user: one.get("/auth/whoami")["leads"] for one in (team.ann, team.ben)}
+    assert told == {"ann": ["idle", "support"], "ben": ["ops"]}
+    assert team.bob.get("/auth/whoami")["leads"] == []
+    assert operator.get("/auth/whoami")["leads"] == ["idle", "ops", "support"]
+
+
 def test_two_leads_invite_into_their_own_team_and_nowhere_else(team: Team) -> None:
     dora, ed = invite(team.ann, "dora", "support"), invite(team.ben, "ed", "ops")
     assert re.fullmatch(r"team:support:dora-[0-9a-z]{8}", dora["person_id"])

@@ -72,6 +72,7 @@ def test_a_program_acts_for_the_person_who_signed_in_to_it(
         "operator": False,
         "roles": ["cook"],
         "teams": ["house"],
+        "leads": [],
     }
     made = httpx.post(
         f"{daemon.url}/api/v1/projects/{project.id}/sessions",

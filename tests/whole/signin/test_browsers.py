@@ -31,6 +31,7 @@ def test_a_person_signs_in_and_is_that_person_with_roles_and_teams(
         "operator": False,
         "roles": ["cook"],
         "teams": ["house"],
+        "leads": [],
     }
     said = daemon.audit("access.signed_in")[-1]["data"]
     assert (said["caller"], said["operator"]) == ("ann", False)

@@ -31,6 +31,7 @@ from kaged.kernel.identity import (
     RESERVED_PREFIXES,
     SERVICE_PREFIX,
     TEAM_PREFIX,
+    UNKNOWN_PERSON,
     Actor,
     People,
     VouchedBy,
@@ -475,6 +476,13 @@ def _person(
             code="access_denied",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
             f"name of a service account ({SERVICE_PREFIX}…) or of the invited ({TEAM_PREFIX}…).",
+        )
+    if named == rules.operator_id == UNKNOWN_PERSON:
+        # Linked accounts go by this id. Who is the operator elsewhere, too, has set it to that id.
+        raise KagedError(
+            f"The proxy named a person {named}, as the operator is called here.",
+            code="access_denied",
+            fix="Name the person otherwise, or set [auth] operator to the id that is yours.",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None

@@ -103,6 +103,7 @@ class WhoamiOut(ApiModel):
     operator: Annotated[bool, Field(description="Whether you are the operator, or a person.")]
     roles: list[str]
     teams: list[str]
+    leads: Annotated[list[str], Field(description="The teams into which you may invite people.")]
 
 
 class TokenRotatedOut(ApiModel):

@@ -102,7 +102,7 @@ def issue_tool(service: IssueService) -> Tool:
         if args["action"] == "list":
             return await _list(service, project_id, args)
         if args["action"] == "get":
-            return await service.get(project_id, _number(args))
+            return await service.shown_in(call.context.session_id, project_id, _number(args))
         return (await _change(service, project_id, args)).tell(call)
 
     return Tool(

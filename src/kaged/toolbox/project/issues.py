@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from kaged.base import JsonObject, JsonValue
+from kaged.kernel.ownership import Audience
 from kaged.store import Store
 from kaged.store.issue_rows import IssueChange, IssueFilter, IssueRecord, IssueUpdate, UpdateDraft
 from kaged.store.text_query import parse_text_query
-from kaged.store.work_errors import IssueNotFound
+from kaged.store.work_errors import IssueNotFound, SessionNotFound
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.issue_states import (
@@ -80,17 +81,27 @@ class IssueService:
 
         Raises IssueNotFound when there is no such issue.
         """
-        found = await self._rows.get(project_id, _numbered(number))
-        updates: list[JsonValue] = [
-            _fields(update, _UPDATE)
-            for update in found.updates
-            if internal or update.visibility == Visibility.ALL
-        ]
+        visibility = None if internal else Visibility.ALL.value
+        found = await self._rows.get(project_id, _numbered(number), visibility)
+        updates: list[JsonValue] = [_fields(update, _UPDATE) for update in found.updates]
         answer = _fields(found.issue, _DETAIL)
         answer["updates"] = updates
         if found.omitted:
             answer["updates_omitted"] = found.omitted
         return answer
+
+    async def shown_in(self, session_id: str, project_id: str, number: int) -> JsonObject:
+        """Return one issue for a session: with internal updates only where nobody else reads them.
+
+        Raises IssueNotFound.
+        """
+        try:
+            session = await self._store.sessions.get(project_id, session_id)
+        except SessionNotFound:
+            internal = False
+        else:
+            internal = session.ownership.audience is Audience.OPERATOR
+        return await self.get(project_id, number, internal=internal)
 
     async def create(self, project_id: str, title: str, body: str, author: str) -> Done:
         """File an issue. Raises InvalidToolParams."""

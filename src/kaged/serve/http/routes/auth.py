@@ -80,14 +80,17 @@ async def close_session(request: Request, services: Services, who: Who) -> Respo
 
 
 @router.get("/auth/whoami", **documented("Who the daemon takes you for"))
-async def whoami(who: Who) -> WhoamiOut:
+async def whoami(services: Services, who: Who) -> WhoamiOut:
     """Return who asks and how they were authenticated."""
+    people = services.rules().people
+    leads = people.led_by(who.person_id or "") if who.is_person else frozenset(people.teams)
     return WhoamiOut(
         operator_id=who.person_id,
         via=who.vouched_by.value,
         operator=not who.is_person,
         roles=sorted(who.roles),
         teams=sorted(who.teams),
+        leads=sorted(leads),
     )
 
 
