@@ -112,6 +112,7 @@ who = User()
 
 
 @whole(
+    "AT-BEY-07",
     "AT-LSP-27",
     "AT-LSP-28",
     "AT-LSP-30",
