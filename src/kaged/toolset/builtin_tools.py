@@ -68,10 +68,10 @@ def open_toolboxes(
     """
     searching = RipgrepEngine(EngineRunner(spawner), clock=clock)
 
-    async def list_files(root: str) -> list[bytes] | None:
+    async def list_files(root: str, text: str | None) -> list[bytes] | None:
         try:
             paths, complete = await searching.find_files(
-                root, ("./",), names=(), globs=(), literal=None, time_s=LISTING_S
+                root, ("./",), names=(), globs=(), literal=text, time_s=LISTING_S
             )
         except KagedError as error:
             _log.info("lsp.files_not_listed", root=root, error=str(error))

@@ -70,6 +70,7 @@ class LspBridge:
             idle_s=idle_s,
             limit_s=limit_s,
         )
+        self._list_files = list_files
         self.sync = FileSync(workspace, self.pool, list_files)
         self._texts = ShownTexts(workspace)
         self._prefix = workspace.root.rstrip("/") + "/"
@@ -139,6 +140,12 @@ class LspBridge:
                     if len(found) >= limit:
                         return found
         return found
+
+    async def files_with(self, text: str) -> list[str]:
+        """List the files that hold a text and that git does not ignore; none without a lister."""
+        root = self.workspace.root
+        listed = None if self._list_files is None else await self._list_files(root, text)
+        return [self._prefix + os.fsdecode(one).removeprefix("./") for one in listed or ()]
 
     # -- servers ---------------------------------------------------------------------------------
 

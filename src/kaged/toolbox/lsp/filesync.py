@@ -27,8 +27,9 @@ from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
 
-ListFiles: TypeAlias = Callable[[str], Awaitable["Iterable[bytes] | None"]]
-"""Lists the files below a root that git does not ignore; None when it could not list all."""
+ListFiles: TypeAlias = Callable[["str", "str | None"], Awaitable["Iterable[bytes] | None"]]
+"""Lists the files below a root that git does not ignore, with a text only those that hold it; None
+when it could not list all."""
 
 _Look: TypeAlias = tuple[str, bool, Stamp | None, str | None]
 """A file's path, whether it can be read, its stamp, and its text unless it is known."""
@@ -96,7 +97,7 @@ class FileSync:
                 self._watch.note(await run(self._watch.poll))
                 return
             root = self._workspace.root
-            listed = None if self._list_files is None else await self._list_files(root)
+            listed = None if self._list_files is None else await self._list_files(root, None)
             await run(
                 lambda: self._watch.begin(None if listed is None else folders_of(root, listed))
             )
