@@ -152,6 +152,7 @@ class LoopLab:
             self.lifecycle,
             dispatcher=self.agent_tools.dispatcher,
             take_snapshot=self._snapshot,
+            workspace_of=self.agent_tools.workspace_of,
             hooks=hooks or SessionHooks(cast("HookRunner", self.hooks), self.hooks.participants),
             models=models,
             routing=no_routing,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.agent_run_factory import AgentRunFactory
+from kaged.sessions.changed_files import ChangedFiles
 from kaged.sessions.compacting import Compactor
 from kaged.sessions.driver import RenewActor, RunEnded, SessionDriver
 from kaged.sessions.hooks import SessionHooks
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from kaged.tools.definition import Handler
     from kaged.tools.dispatch import ToolDispatcher
     from kaged.tools.session_labels import SessionLabels
+    from kaged.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def build_driver(
     *,
     dispatcher: ToolDispatcher,
     take_snapshot: TakeSnapshot,
+    workspace_of: Callable[[str], Workspace],
     hooks: SessionHooks,
     models: Models,
     routing: Routing,
@@ -102,6 +105,7 @@ def build_driver(
             transcript, hooks, audit, lifecycle.emit, transforms, clock=clock, ids=ids
         ),
         todos=LoopTodos(todos, store.sessions, audit),
+        changed_files=ChangedFiles(workspace_of),
         transforms=transforms,
         policies=policies,
         announce=lifecycle.emit,
@@ -166,6 +170,7 @@ def open_loop(
         sessions.lifecycle,
         dispatcher=agent_tools.dispatcher,
         take_snapshot=take_snapshot,
+        workspace_of=agent_tools.workspace_of,
         hooks=SessionHooks(supervisor.hooks, supervisor.participants),
         models=models,
         routing=routing,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject
     from kaged.models.turn import ModelEvent
     from kaged.sessions.agent_run import AgentRun
+    from kaged.sessions.changed_files import ChangedFiles
     from kaged.sessions.compacting import Compactor
     from kaged.sessions.needs import Announcer
     from kaged.sessions.policies import HookedModelCall, Policies
@@ -65,6 +66,7 @@ class LoopParts:
     tools: ToolRunner
     compactor: Compactor
     todos: LoopTodos
+    changed_files: ChangedFiles
     transforms: Transforms
     policies: Policies
     announce: Announcer
@@ -144,13 +146,13 @@ def require_context_space(agent_run: AgentRun) -> None:
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
     """Ask the model once; a window that turns out to be too large is compacted and asked again."""
     hooked = await parts.policies.model_call(agent_run)
-    request = await assemble(agent_run, parts.todos, parts.transforms, hooked)
+    request = await _assembled(agent_run, parts, hooked)
     try:
         turn = await _timed(agent_run, request, parts, hooked)
     except ModelContextExceeded:
         if await parts.compactor.compact(agent_run, CONTEXT_EXCEEDED) is None:
             raise
-        request = await assemble(agent_run, parts.todos, parts.transforms, hooked)
+        request = await _assembled(agent_run, parts, hooked)
         turn = await _timed(agent_run, request, parts, hooked)
     agent_run.steps += 1
     agent_run.run.spending.add(turn.usage)
@@ -221,6 +223,12 @@ async def _stops(
     }
     told: JsonObject = {"index": agent_run.turns, "had_tool_calls": had_calls, "usage": usage}
     return await parts.transforms.stops_after(agent_run.run.session_id, told)
+
+
+async def _assembled(
+    agent_run: AgentRun, parts: LoopParts, hooked: HookedModelCall | None
+) -> ModelRequest:
+    return await assemble(agent_run, parts.todos, parts.changed_files, parts.transforms, hooked)
 
 
 async def _timed(

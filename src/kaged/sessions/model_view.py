@@ -19,7 +19,7 @@ from kaged.sessions.messages import INTERRUPTED, AskedCall, WindowMessage, resul
 from kaged.sessions.snapshot import ToolNames
 
 UNSETTLED: Final = 4
-"""How many messages at the end are written anew each time: the reminder comes and goes there."""
+"""How many messages at the end are written anew each time: notes come and go there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a model is asked: system prompt, window, reminder and tools, put together for one step."""
+"""What a model is asked: system prompt, window, notes and tools, put together for one step."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from kaged.sessions.transforms import ContextDraft
 
 if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
+    from kaged.sessions.changed_files import ChangedFiles
     from kaged.sessions.policies import HookedModelCall
     from kaged.sessions.todo_work import LoopTodos
     from kaged.sessions.transforms import Transforms
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 TODO_TOOL: Final = "kaged.todo"
 SYSTEM_ID: Final = f"system{NOTE_MARK}prompt"
 REMINDER_ID: Final = f"system{NOTE_MARK}reminder"
+CHANGED_FILES_ID: Final = f"system{NOTE_MARK}changed-files"
 
 
 def system_prompt(own: str, injections: Sequence[str]) -> str:
@@ -33,9 +35,13 @@ def system_prompt(own: str, injections: Sequence[str]) -> str:
 
 
 async def assemble(
-    agent_run: AgentRun, todos: LoopTodos, transforms: Transforms, hooked: HookedModelCall | None
+    agent_run: AgentRun,
+    todos: LoopTodos,
+    changed_files: ChangedFiles,
+    transforms: Transforms,
+    hooked: HookedModelCall | None,
 ) -> ModelRequest:
-    """Put together what the model is asked next. The reminder is in here and nowhere else.
+    """Put together what the model is asked next. The notes are in here and nowhere else.
 
     Raises:
         PipelineRefused, ReportedError: a policy does not let it go out.
@@ -43,8 +49,14 @@ async def assemble(
     messages = [message_of(SYSTEM_ID, EntryRole.SYSTEM, [text_block(agent_run.system_prompt)])]
     messages += agent_run.window.messages
     remind = await _reminder(agent_run, todos)
+    changed = await changed_files.note(agent_run)
+    place = _note_place(messages)
+    if changed is not None:
+        messages.insert(
+            place, message_of(CHANGED_FILES_ID, EntryRole.SYSTEM, [text_block(changed)])
+        )
     if remind is not None:
-        messages.insert(_reminder_place(messages), remind)
+        messages.insert(place, remind)
     tools: Sequence[ToolSpec] = agent_run.snapshot.specs
     if transforms.has_context:
         messages, tools = await _transformed(agent_run, messages, transforms)
@@ -81,8 +93,8 @@ def just_shown(messages: Sequence[WindowMessage]) -> bool:
     return False
 
 
-def _reminder_place(messages: Sequence[WindowMessage]) -> int:
-    """Put the reminder near the end: before the last words of the user, else at the end.
+def _note_place(messages: Sequence[WindowMessage]) -> int:
+    """Put a note near the end: before the last words of the user, else at the end.
 
     Never between a turn and its results, which vendors refuse.
     """

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-from kaged.base import Clock
+import structlog
+
+from kaged.base import Clock, KagedError
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
@@ -38,6 +40,10 @@ from kaged.toolset.language_services import LanguageServices
 from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 
 KB: Final = 1024
+LISTING_S: Final = 10.0
+"""How long a listing of a project's files may take before it is watched without one."""
+_log = structlog.get_logger("kaged.tools")
+
 CHANGING_FILES: Final = frozenset({"file.write", "file.create", "edit.text", "edit.ast"})
 
 
@@ -61,6 +67,18 @@ def open_toolboxes(
         KagedError: a search engine is missing.
     """
     searching = RipgrepEngine(EngineRunner(spawner), clock=clock)
+
+    async def list_files(root: str, text: str | None) -> list[bytes] | None:
+        try:
+            paths, complete = await searching.find_files(
+                root, ("./",), names=(), globs=(), literal=text, time_s=LISTING_S
+            )
+        except KagedError as error:
+            _log.info("lsp.files_not_listed", root=root, error=str(error))
+            return None
+        return paths if complete else None
+
+    language_services.connect(list_files)
     workers = AstWorkers(spawner)
     closing.push_async_callback(workers.close)
     parsing = WorkerEngine(workers)

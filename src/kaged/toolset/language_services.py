@@ -25,6 +25,7 @@ from kaged.projects.loaded import no_usable_project
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
+from kaged.toolbox.lsp.filesync import ListFiles
 from kaged.tools import Tool, ToolInvocation
 from kaged.workspace import Workspace
 from kaged.workspace.changes import FileChange
@@ -97,6 +98,7 @@ class LanguageServices:
         self._environ = environ
         self._sweep_s = sweep_s
         self._launch_adapter = caged_launcher(spawner)
+        self._list_files: ListFiles | None = None
         self._projects: dict[str, _ServedProject] = {}
         self._tasks = Tasks("bridges")
         # Held apart from the tasks that are cancelled at the end: these are let finish.
@@ -104,6 +106,10 @@ class LanguageServices:
         self._endings: set[asyncio.Task[None]] = set()
         self._sweeping = False
         self._closed = False
+
+    def connect(self, list_files: ListFiles) -> None:
+        """Take what lists the files of a project; before any project is loaded."""
+        self._list_files = list_files
 
     def tools(self) -> tuple[Tool, ...]:
         """Return `code.lsp` and `debug`, on the bridges of the caller."""
@@ -259,6 +265,7 @@ class LanguageServices:
                 idle_s=choice.idle_s,
                 limit_s=choice.limit_s,
                 parallel=choice.parallel,
+                list_files=self._list_files,
             ),
             DapBridge(
                 project.workspace.root,

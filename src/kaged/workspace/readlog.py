@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import Final, TypeAlias
 
 from kaged.workspace.errors import FileChangedSinceRead, FileNotRead
@@ -41,6 +42,19 @@ class ReadLog:
         """Return the hash of what this agent knows the file to be, None if it never saw it."""
         seen = self._readers.get((session_id, caller))
         return None if seen is None else seen.get(resolved)
+
+    def newest(self, session_id: str, caller: str, limit: int) -> list[tuple[str, str]]:
+        """Return the files that this agent knows and their hashes, last read or written first."""
+        seen = self._readers.get((session_id, caller))
+        return [] if seen is None else list(islice(reversed(seen.items()), limit))
+
+    def forget(self, session_id: str, caller: str, resolved: str) -> None:
+        """Drop one file of an agent: it is gone, and the agent knows."""
+        seen = self._readers.get((session_id, caller))
+        if seen is not None and seen.pop(resolved, None) is not None:
+            self._count -= 1
+            if not seen:
+                del self._readers[session_id, caller]
 
     def require(self, session_id: str, caller: str, path: ProjectPath, sha256: str) -> None:
         """Raise unless the agent knows the file as it is now.

@@ -11,6 +11,7 @@ from kaged.base import Clock, JsonValue, SystemClock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.protected_paths import ProtectedRules
 from kaged.workspace.batch import PlannedWrite, Written, write_all
+from kaged.workspace.changed_reads import ChangedReads
 from kaged.workspace.changes import ChangeFeed, ChangeKind, FileChange
 from kaged.workspace.content import MAX_TEXT_BYTES, FileContent, read_content
 from kaged.workspace.errors import (
@@ -77,6 +78,7 @@ class Workspace:
         self.locks = FileLocks(self.clock) if locks is None else locks
         self.threads = FileThreads() if threads is None else threads
         self.reads = ReadLog()
+        self.changed_reads = ChangedReads(self.guard)
         self.changes = ChangeFeed()
         self.journal = UndoJournal(self.clock, files=undo, root=self.root)
         self.resolve: Callable[[str], ProjectPath] = self.guard.resolve
@@ -166,6 +168,8 @@ class Workspace:
         for index, one in enumerate(written):
             if one.sha256 is not None:
                 self.reads.note(author.session_id, author.caller, one.path.resolved, one.sha256)
+            else:
+                self.reads.forget(author.session_id, author.caller, one.path.resolved)
             self._announce(one, contents[index] if index < len(contents) else None)
             if self._on_reviewed is not None:
                 entry = self.protected.reviewed(one.path)

@@ -26,6 +26,7 @@ def server(project: Project) -> PlannedServer:
         subagents={
             "reader": agent("code.*", cage=caged("ro:./src")),
             "writer": agent("code.*", cage=caged("rw:./src", "ro:./lib")),
+            "both": agent("code.*", cage=caged("rw:./src")),
         },
     )
 
@@ -263,3 +264,81 @@ def test_a_move_that_cannot_be_changes_nothing(server: PlannedServer) -> None:
         "src/b.py",
     ]
     assert server.project.read("lib/c.py") == "z\n"
+
+
+def left_out(server: PlannedServer, *paths: str) -> dict[str, Any]:
+    """Let the server rename `greet` in these files only, at their first line."""
+    edits = [{"range": span(0, 4, 9), "newText": "welcome"}]
+    server.answer("textDocument/prepareRename", {"result": span(0, 4, 9)})
+    server.answer(
+        "textDocument/rename", {"result": {"changes": {server.uri(one): edits for one in paths}}}
+    )
+    return {"path": "./src/a.py", "line": 1, "symbol": "greet", "new_name": "welcome"}
+
+
+@whole("AT-LSP-40")
+def test_a_rename_that_leaves_a_use_behind_changes_nothing(server: PlannedServer) -> None:
+    project = server.project
+    project.write("src/a.py", "def greet(): pass\n")
+    project.write("src/b.py", "x = greet\n\nprint(greet())\n")
+    project.write("src/comments.py", '# greet\n"greet"\n')
+    project.write("src/c.py", "x = greeting\n")
+    project.write("src/d.txt", "greet\n")
+    project.write("lib/e.py", "\ngreet\n")
+    project.write(".gitignore", "out/\n")
+    project.write("out/f.py", "greet\n")
+    declared = server.place("src/a.py", 0, 4, 9)
+    server.answer("textDocument/definition", {"result": declared})
+    rename = left_out(server, "src/a.py", "src/b.py")
+    refused = server.refusal("rename", **rename)
+    assert refused["code"] == "rename_not_possible"
+    assert refused["data"]["detail"] == {"missed": ["./lib/e.py"], "count": 1}
+    assert project.read("src/a.py") == "def greet(): pass\n"
+    assert project.read("src/b.py") == "x = greet\n\nprint(greet())\n"
+    asked = {
+        (one["params"]["textDocument"]["uri"], one["params"]["position"]["line"])
+        for one in server.received("textDocument/definition")
+    }
+    assert asked == {(server.uri("src/a.py"), 0), (server.uri("lib/e.py"), 1)}
+    # One who may not read the file learns no more than where it is.
+    refused = server.refusal("rename", path_of("both"), **rename)
+    assert (refused["data"]["detail"]["missed"], "lib" in refused["message"]) == (
+        ["./lib/e.py"],
+        True,
+    )
+    # Nobody can say what the name means there: the rename is made, and its caller can look.
+    server.answer("textDocument/definition", {"result": None})
+    said = server.ask("rename", **rename)
+    assert said["files_changed"] == 2
+    assert said["unresolved"] == [{"path": "./lib/e.py", "line": 2, "preview": "greet"}]
+    assert project.read("src/b.py").startswith("x = welcome")
+    # Only the question's own file stayed open.
+    server.answer("textDocument/hover", {"result": None})
+    server.ask("hover", path="./src/a.py", line=1, character=0)
+    gone = server.received("textDocument/didClose")
+    assert {one["params"]["textDocument"]["uri"] for one in gone} == {
+        server.uri(one) for one in ("lib/e.py", "src/comments.py")
+    }
+
+
+@whole("AT-LSP-40")
+@pytest.mark.parametrize("line", ["from a import greet as greet", "def greet(): return greet"])
+def test_a_name_that_is_kept_as_an_alias_may_stay_in_use(server: PlannedServer, line: str) -> None:
+    project = server.project
+    project.write("src/a.py", "def greet(): pass\n")
+    project.write("src/b.py", f"{line}\n")
+    project.write("lib/e.py", "greet\n")
+    server.answer("textDocument/definition", {"result": server.place("src/a.py", 0, 4, 9)})
+    start = line.index("greet")
+    edits = {
+        server.uri("src/a.py"): [{"range": span(0, 4, 9), "newText": "welcome"}],
+        server.uri("src/b.py"): [{"range": span(0, start, start + 5), "newText": "welcome"}],
+    }
+    server.answer("textDocument/prepareRename", {"result": span(0, 4, 9)})
+    server.answer("textDocument/rename", {"result": {"changes": edits}})
+    rename = {"path": "./src/a.py", "line": 1, "symbol": "greet", "new_name": "welcome"}
+    if " as " in line:
+        assert server.ask("rename", **rename)["files_changed"] == 2
+        assert project.read("src/b.py") == "from a import welcome as greet\n"
+    else:
+        assert server.refusal("rename", **rename)["code"] == "rename_not_possible"

@@ -112,6 +112,7 @@ who = User()
 
 
 @whole(
+    "AT-BEY-07",
     "AT-LSP-27",
     "AT-LSP-28",
     "AT-LSP-30",
@@ -209,6 +210,31 @@ def renaming(project: Project, declared: dict[str, Any]) -> None:
     keyword = {"path": "./src/main.py", "line": 1, "symbol": "import", "new_name": "x"}
     refused = project.fail("code.lsp", action="rename", **keyword)
     assert refused["code"] == "rename_not_possible"
+
+
+USERS, FILLERS = 40, 500
+
+
+@whole("AT-LSP-40")
+@pytest.mark.parametrize("name", ["pyright", "basedpyright"])
+def test_a_rename_right_after_the_start_reaches_every_file(project: Project, name: str) -> None:
+    top: dict[str, Any] = {}
+    if name in COMMANDS:
+        top = {"lsp": {"servers": [{"lang": "python", "command": COMMANDS[name]}]}}
+    project.describe(cage="disabled", top=top)
+    project.reload()
+    trust(project)
+    project.write("pack/__init__.py", "")
+    project.write("pack/base.py", "class Query:\n    rows = 1\n")
+    for number in range(FILLERS):
+        project.write(f"pack/more{number:03}/filler.py", f"value = {number}\n")
+    for number in range(USERS):
+        text = f"from pack.base import Query\n\nclass Own{number}(Query):\n    pass\n"
+        project.write(f"pack/more{number:03}/user.py", text)
+    said = ask(project, "rename", path="./pack/base.py", line=1, symbol="Query", new_name="Select")
+    assert (said["files_changed"], said["total_edits"]) == (USERS + 1, 2 * USERS + 1)
+    left = [one for one in project.root.rglob("*.py") if "Query" in one.read_text(encoding="utf-8")]
+    assert left == []
 
 
 TS_TYPES = """export interface User {

@@ -16,7 +16,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.base.realpath import real_path
 from kaged.cage import Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound
-from kaged.toolbox.lsp.filesync import FileSync, is_skipped
+from kaged.toolbox.lsp.filesync import FileSync, ListFiles, is_skipped
 from kaged.toolbox.lsp.languages import Languages
 from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, ServerStopReason
 from kaged.toolbox.lsp.positions import SourceText
@@ -55,6 +55,7 @@ class LspBridge:
         idle_s: float = IDLE_S,
         limit_s: float = REQUEST_LIMIT_S,
         parallel: Mapping[str, int] | None = None,
+        list_files: ListFiles | None = None,
     ) -> None:
         self.workspace = workspace
         self.languages = Languages(commands)
@@ -69,7 +70,8 @@ class LspBridge:
             idle_s=idle_s,
             limit_s=limit_s,
         )
-        self.sync = FileSync(workspace, self.pool)
+        self._list_files = list_files
+        self.sync = FileSync(workspace, self.pool, list_files)
         self._texts = ShownTexts(workspace)
         self._prefix = workspace.root.rstrip("/") + "/"
         self._parallel = parallel or {}
@@ -139,6 +141,12 @@ class LspBridge:
                         return found
         return found
 
+    async def files_with(self, text: str) -> list[str]:
+        """List the files that hold a text and that git does not ignore; none without a lister."""
+        root = self.workspace.root
+        listed = None if self._list_files is None else await self._list_files(root, text)
+        return [self._prefix + os.fsdecode(one).removeprefix("./") for one in listed or ()]
+
     # -- servers ---------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -183,8 +191,14 @@ class LspBridge:
     async def _server(self, language: str, session_id: str) -> LspServer:
         # Before a server reads the first file: what changes after that must not be missed.
         await self.sync.watch()
-        server, fresh = await self.pool.get(language, session_id)
-        self.sync.tell_outside_changes(server, known=fresh)
+        running = self.pool.running(language)
+        if running is None:
+            self.sync.caught_up(language)
+        elif self.sync.missed_changes(language) and not running.busy:
+            self.sync.caught_up(language)
+            await self.pool.reload((language,), session_id)
+        server, _ = await self.pool.get(language, session_id)
+        self.sync.tell_outside_changes(server)
         return server
 
     async def ask(self, server: LspServer, method: str, params: JsonObject) -> JsonValue:

@@ -6,23 +6,29 @@ starts later gets them all, and before each question whatever changed on disk is
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final, TypeAlias
 
 from kaged.base import JsonValue, KagedError, Tasks
 from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.base.log import get_logger
+from kaged.toolbox.lsp.polling import CREATED, DELETED
 from kaged.toolbox.lsp.pool import LspPool
 from kaged.toolbox.lsp.positions import to_uri
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES, LspServer, OpenFile
-from kaged.toolbox.lsp.watching import CREATED, DELETED, ProjectWatch
+from kaged.toolbox.lsp.watching import ProjectWatch
 from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
+
+ListFiles: TypeAlias = Callable[["str", "str | None"], Awaitable["Iterable[bytes] | None"]]
+"""Lists the files below a root that git does not ignore, with a text only those that hold it; None
+when it could not list all."""
 
 _Look: TypeAlias = tuple[str, bool, Stamp | None, str | None]
 """A file's path, whether it can be read, its stamp, and its text unless it is known."""
@@ -33,13 +39,15 @@ _log = get_logger(__name__)
 class FileSync:
     """Listens to the workspace and tells the running servers of the project."""
 
-    def __init__(self, workspace: Workspace, pool: LspPool) -> None:
+    def __init__(self, workspace: Workspace, pool: LspPool, list_files: ListFiles | None) -> None:
+        self._list_files = list_files
         self._workspace = workspace
         self._pool = pool
         self._tracked: OrderedDict[str, ProjectPath] = OrderedDict()
         self._heard: dict[str, int] = {}
         self._tasks = Tasks("file sync", _failed)
         self._unsubscribe = workspace.changes.subscribe(self.hear)
+        self._watching = asyncio.Lock()
         self._watch = ProjectWatch(workspace.root, pool.languages, is_skipped)
 
     async def close(self) -> None:
@@ -80,13 +88,30 @@ class FileSync:
             _watched(server, path, CREATED)
 
     async def watch(self) -> None:
-        """Begin to watch the project's files, once."""
-        if not self._watch.begun:
-            await self._workspace.threads.run(self._watch.begin)
+        """Begin to watch the project's files, once; later take in what the kernel does not tell."""
+        run = self._workspace.threads.run
+        async with self._watching:
+            if self._watch.begun:
+                self._watch.drain()  # it may tell of folders that have to be polled
+                self._watch.note(await run(self._watch.poll))
+                return
+            root = self._workspace.root
+            listed = None if self._list_files is None else await self._list_files(root, None)
+            await run(
+                lambda: self._watch.begin(None if listed is None else folders_of(root, listed))
+            )
             self._watch.follow()
 
-    def tell_outside_changes(self, server: LspServer, *, known: bool) -> None:
-        """Notify a server of files that changed without a tool; a new server has read them.
+    def missed_changes(self, language: str) -> bool:
+        """Return whether so much has changed that a server can only find out by reading it all."""
+        return self._watch.missed(language)
+
+    def caught_up(self, language: str) -> None:
+        """Drop the changes of a language's files: its server will start and read them all."""
+        self._watch.caught_up(language)
+
+    def tell_outside_changes(self, server: LspServer) -> None:
+        """Notify a server of files that changed without a tool.
 
         Files that it has open are not among them: their texts are compared and sent.
         """
@@ -96,7 +121,7 @@ class FileSync:
             for path, kind in changed.items()
             if path not in server.files
         ]
-        if events and not known:
+        if events:
             server.others_changed(events)
 
     def tracked(self) -> tuple[ProjectPath, ...]:
@@ -201,6 +226,17 @@ class FileSync:
 def is_skipped(name: str) -> bool:
     """Return whether a folder is one that tools fill, which no question is about."""
     return name in SKIPPED or name.startswith(".")
+
+
+def folders_of(root: str, files: Iterable[bytes]) -> set[str]:
+    """Return the folders that some files of a project lie in, and those above them."""
+    found = {root}
+    for one in files:
+        folder = os.fsdecode(one).removeprefix("./").rpartition("/")[0]
+        while folder and (path := f"{root.rstrip('/')}/{folder}") not in found:
+            found.add(path)
+            folder = folder.rpartition("/")[0]
+    return found
 
 
 def decoded(data: bytes) -> str | None:

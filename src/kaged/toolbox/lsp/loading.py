@@ -40,7 +40,6 @@ class Loading:
         self.tells_of_checks = False
         self._waits_for_log = False
         self._quiescent = True
-        self._refreshes = 0
         self._ended = False
         self._begun = False
         self._waits_for_begin = False
@@ -56,8 +55,12 @@ class Loading:
         return self._asked > _FIRST_QUESTIONS
 
     def server_named(self, name: str, command: Sequence[str] = ()) -> None:
-        """Called with the server's name, which says what signs it gives, and how it was started."""
-        self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
+        """Called with the server's name, which says what signs it gives, and how it was started.
+
+        pyright does not always say its name; how it was started does.
+        """
+        named = any(map(_PYRIGHT.search, (name, *command)))
+        self._waits_for_log = named and not self._seen_log
         self._waits_for_begin = name.lower() == _CLANGD and not any(map(_NO_INDEX.match, command))
         self.may_tell_of_checks = name.lower() == _GOPLS
         self._tell()
@@ -140,13 +143,6 @@ class Loading:
         """Called for each line of the server's log."""
         if _PYRIGHT_DONE.search(text):
             self._seen_log = True
-            self._waits_for_log = False
-            self._tell()
-
-    def refreshed(self) -> None:
-        """Called when earlier diagnostics are out of date; the second time pyright is done too."""
-        self._refreshes += 1
-        if self._refreshes >= 2:
             self._waits_for_log = False
             self._tell()
 

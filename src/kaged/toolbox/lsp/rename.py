@@ -12,6 +12,7 @@ from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound, Rename
 from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
+from kaged.toolbox.lsp.rename_check import require_complete
 from kaged.toolbox.lsp.server import LspServer
 from kaged.tools import InvalidToolParams
 from kaged.tools.errors import ToolRefused
@@ -46,7 +47,9 @@ async def rename_symbol(question: LspCall) -> JsonValue:
         if not plan.files and not plan.unreadable:
             raise RenameNotPossible("there is nothing to rename here")
         targets = _require_writable(question, plan)
-        return _result(await _carry_out(question, server, plan, targets, move=None))
+        unknown = await require_complete(question, ready, where, plan, targets)
+        result = _result(await _carry_out(question, server, plan, targets, move=None))
+        return {**result, "unresolved": unknown} if unknown else result
 
 
 async def rename_file(question: LspCall) -> JsonValue:

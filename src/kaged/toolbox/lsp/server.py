@@ -385,8 +385,6 @@ class LspServer:
                 return {"success": False}
             case "window/showMessageRequest":
                 return None
-            case "workspace/diagnostic/refresh":
-                self.loading.refreshed()
             case method if method.endswith("/refresh"):
                 return None
             case method:

@@ -76,18 +76,18 @@ async def test_clangd_that_was_told_to_read_nothing_is_not_waited_for(word: str)
     assert await found.until_ready(0) is True
 
 
-async def test_pyright_is_done_when_its_log_or_its_second_refresh_says_so() -> None:
-    for sign in ("log", "refresh"):
-        found = Loading()
-        found.server_named("basedpyright")
-        assert await found.until_ready(0) is False
-        if sign == "log":
-            found.logged("Found 3 source files")
-        else:
-            found.refreshed()
-            assert found.busy is True
-            found.refreshed()
-        assert await found.until_ready(20) is True
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("basedpyright", ("x",)), ("", ("/usr/bin/pyright-langserver", "--stdio"))],
+)
+async def test_pyright_is_done_when_its_log_says_so(name: str, command: tuple[str, ...]) -> None:
+    found = Loading()
+    found.server_named(name, command)
+    assert await found.until_ready(0) is False
+    found.logged("Auto-excluding **/node_modules")
+    assert found.busy is True
+    found.logged("Found 3 source files")
+    assert await found.until_ready(20) is True
 
 
 def begin(title: str, token: str = "t") -> JsonObject:
