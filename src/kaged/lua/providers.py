@@ -11,10 +11,9 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import Final
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
+from kaged.base.log import get_logger
 from kaged.kernel.lua_powers import LuaPower, decide_power
 from kaged.lua.errors import ScriptCallRefused, ScriptDown
 from kaged.lua.events import EVENTS, EventKind
@@ -29,7 +28,7 @@ WAITING_EVENTS: Final = 64
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
-_log = structlog.get_logger("kaged.lua")
+_log = get_logger("kaged.lua")
 
 
 @dataclass(frozen=True, slots=True)

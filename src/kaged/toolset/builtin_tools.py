@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, KagedError
+from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
@@ -42,7 +41,7 @@ from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 KB: Final = 1024
 LISTING_S: Final = 10.0
 """How long a listing of a project's files may take before it is watched without one."""
-_log = structlog.get_logger("kaged.tools")
+_log = get_logger("kaged.tools")
 
 CHANGING_FILES: Final = frozenset({"file.write", "file.create", "edit.text", "edit.ast"})
 
