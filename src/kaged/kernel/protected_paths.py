@@ -20,7 +20,7 @@ GIT_DIR: Final = ".git"
 HOOKS: Final = "hooks"
 WORKTREES: Final = "worktrees"
 REBASE_DIR: Final = "rebase-merge"
-REBASE_TODO: Final = "git-rebase-todo"
+SEQUENCER_DIR: Final = "sequencer"
 GIT_CONFIGS: Final = ("config", "config.worktree")
 SAMPLE: Final = ".sample"  # git's own templates; git never runs them under this name
 MAX_ALLOWED: Final = 64
@@ -52,8 +52,9 @@ PROTECTED: Final[tuple[ProtectedPath, ...]] = (
     ProtectedPath(".git/hooks", PathClass.RUN, _GIT),
     ProtectedPath(".git/modules/*/hooks", PathClass.RUN, _GIT),
     ProtectedPath(".git/config", PathClass.GIT_CONFIG, "git runs the commands that its keys name"),
-    ProtectedPath(
-        f".git/{REBASE_DIR}", PathClass.RUN, "git runs its commands when the rebase goes on"
+    *(
+        ProtectedPath(f".git/{name}", PathClass.RUN, "git runs its commands when it goes on")
+        for name in (REBASE_DIR, SEQUENCER_DIR)
     ),
     ProtectedPath(".envrc", PathClass.RUN, "a shell with direnv runs it on entering the folder"),
     ProtectedPath(".vscode", PathClass.RUN, _EDITOR),
@@ -172,8 +173,9 @@ def _in_git(names: list[str], at: int) -> ProtectedMatch | None:
     if rest[0] == "modules" and HOOKS in rest[2:]:
         return ProtectedMatch(_MODULE_HOOKS, at + 2 + rest.index(HOOKS, 2))
     deep = rest[0] in {"modules", WORKTREES} and len(rest) > 2
-    if rest[0] == REBASE_DIR or (deep and REBASE_DIR in rest[2:]):
-        return ProtectedMatch(_REBASE_ENTRY, at + 2 + rest.index(REBASE_DIR))
+    for name, entry in _STOPPED.items():
+        if rest[0] == name or (deep and name in rest[2:]):
+            return ProtectedMatch(entry, at + 2 + rest.index(name))
     if rest[-1] in GIT_CONFIGS and (len(rest) == 1 or deep):
         return ProtectedMatch(_CONFIG_ENTRY, len(names))
     return None
@@ -195,7 +197,7 @@ def _entry(pattern: str) -> ProtectedPath:
 
 _HOOKS_ENTRY: Final = _entry(".git/hooks")
 _MODULE_HOOKS: Final = _entry(".git/modules/*/hooks")
-_REBASE_ENTRY: Final = _entry(f".git/{REBASE_DIR}")
+_STOPPED: Final = {name: _entry(f".git/{name}") for name in (REBASE_DIR, SEQUENCER_DIR)}
 _CONFIG_ENTRY: Final = _entry(".git/config")
 _PLAIN: Final = tuple(one for one in PROTECTED if not one.pattern.startswith(f"{GIT_DIR}/"))
 _SINGLE: Final = {one.pattern: one for one in _PLAIN if not set(one.pattern) & {"/", "*"}}

@@ -91,6 +91,40 @@ def test_a_rebase_that_is_made_by_hand_and_links_in_its_place_run_nothing(
     assert not (project.root / "ran").exists()
 
 
+STRATEGY = ".git/rebase-merge/strategy"
+OPTIONS = ".git/sequencer/opts"
+PROGRAM = "mkdir git-merge-..; printf '#!/bin/sh\\ntouch ran\\n' > evil; chmod 755 evil"
+
+
+def test_a_merge_strategy_that_is_a_program_of_the_work_tree_is_taken_out(
+    project: Project, sh: Sh
+) -> None:
+    """Git runs `git-merge-` and the strategy's name: a path, if that has a slash."""
+    sides = (
+        f"{PROGRAM}; git checkout -q -b side; echo b > b; git add b; git commit -q -m b; "
+        "git checkout -q -; echo c > c; git add c; git commit -q -m c"
+    )
+    begin = "GIT_SEQUENCE_EDITOR=\"sed -i '1i break'\" git rebase -i HEAD side"
+    done = sh(f"{sides}; {begin}; echo ../../evil > {STRATEGY}")
+    assert [one["path"] for one in done["taken_back"]] == [STRATEGY], done
+    assert continued(project.root).returncode == 0
+    assert not (project.root / "ran").exists()
+    assert (project.root / "b").exists()
+
+    picks = (
+        "git checkout -q HEAD~2; mkdir .git/sequencer; git rev-parse HEAD > .git/sequencer/head; "
+        "cp .git/sequencer/head .git/sequencer/abort-safety; "
+        "printf 'pick %s\\n' $(git rev-parse side~ side) > .git/sequencer/todo; "
+        f"printf '[options]\\n\\tsignoff = true\\n\\tstrategy = ../../evil\\n' > {OPTIONS}"
+    )
+    done = sh(picks)
+    assert [one["path"] for one in done["taken_back"]] == [OPTIONS], done
+    assert "signoff" in project.read(OPTIONS)
+    subprocess.run(["git", "cherry-pick", "--continue"], cwd=project.root, check=True)
+    assert not (project.root / "ran").exists()
+    assert (project.root / "b").exists()
+
+
 def test_a_linked_work_tree_has_rebases_of_its_own(
     daemon: Daemon, project: Project, sh: Sh
 ) -> None:
@@ -118,7 +152,7 @@ def test_a_rebase_runs_its_commands_inside_the_cage(project: Project, sh: Sh) ->
     assert not done.get("taken_back"), done
 
 
-@pytest.mark.parametrize("path", [TODO, ".git/worktrees/w/rebase-merge/git-rebase-todo"])
+@pytest.mark.parametrize("path", [TODO, OPTIONS, ".git/worktrees/w/rebase-merge/git-rebase-todo"])
 def test_file_tools_write_no_steps(daemon: Daemon, project: Project, path: str) -> None:
     error = project.fail("file.write", path=path, content="exec touch ran\n")
     assert error["code"] == "path_protected", error

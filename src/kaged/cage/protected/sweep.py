@@ -40,7 +40,6 @@ from kaged.cage.protected.findings import (
 )
 from kaged.cage.protected.memory import KeptTree, content_of, kept_files, this_process
 from kaged.cage.protected.operator_record import OperatorRecord
-from kaged.cage.protected.rebases import RebaseTodos
 from kaged.cage.protected.repositories import (
     config_files,
     git_dirs,
@@ -52,12 +51,12 @@ from kaged.cage.protected.repositories import (
     read_from_disk,
     repositories,
 )
+from kaged.cage.protected.stopped import StoppedOperations, describes_stopped
 from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, shown_path
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
     GIT_DIR,
     HOOKS,
-    REBASE_TODO,
     WORKTREES,
     PathClass,
 )
@@ -101,7 +100,7 @@ class ProtectedState:
         self._places: dict[Parts, _Saved] = {}
         self.copies = ConfigCopies(tree, copies_in or kept_in.with_name("git-configs"))
         self._configs = GitConfigs(tree, self._move_away, self.copies)
-        self._rebases = RebaseTodos(tree, self._move_away)
+        self._stopped = StoppedOperations(tree, self._move_away)
         self._known_dirs: frozenset[Parts] = frozenset()
         self._beside: frozenset[str] = frozenset()
         self._shape: tuple[frozenset[Parts], tuple[Parts, ...]] = (frozenset(), ())
@@ -164,7 +163,7 @@ class ProtectedState:
         with contextlib.suppress(OSError):
             self._record.keep()
         self._configs.rebase(config_files(tree, dirs) | named_files(tree, every, read))
-        self._rebases.rebase(dirs)
+        self._stopped.rebase(dirs)
         self._known_dirs = dirs
         self._made_by_guests &= dirs
         self._note_hooks(dirs)
@@ -190,7 +189,7 @@ class ProtectedState:
         with self._lock:
             files = [
                 *((_text(one), "", content) for one, content in self._configs.contents.items()),
-                *((_text(one), "", content) for one, content in self._rebases.contents.items()),
+                *((_text(one), "", content) for one, content in self._stopped.contents.items()),
                 *((_text(one), saved.digest, saved.content) for one, saved in self._places.items()),
             ]
         return KeptTree(self.tree.root, this_process(), kept_files(files))
@@ -203,8 +202,8 @@ class ProtectedState:
                 if file.digest:
                     place = Place(parts, PathClass.RUN, parts[-1], "", ())
                     self._places[parts] = _Saved(place, content, file.digest)
-                elif parts[-1] == REBASE_TODO:
-                    self._rebases.contents[parts] = content
+                elif describes_stopped(parts):
+                    self._stopped.contents[parts] = content
                 else:
                     self._configs.contents[parts] = content
             self._configs.finish()
@@ -246,7 +245,7 @@ class ProtectedState:
             how.quick and just_changed(tree, dirs, GIT_PAUSE_NS)
         )
         self._configs.sweep(dirs, findings, how, waited_s=self._waited_s())
-        self._rebases.sweep(dirs, findings, how)
+        self._stopped.sweep(dirs, findings, how)
         if self._shape != (dirs, tuple(found.gitfiles)) and self._note_hook_folders(found, dirs):
             found = tree.look()
         self._sweep_places(found, findings, how, waits=waits)
