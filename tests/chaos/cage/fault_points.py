@@ -50,7 +50,7 @@ from thorough import THOROUGH, sample
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EPERM)
 # Where a failing call counts as a step of the start.
 PACKAGES = ("/kaged/cage/", "/kaged/peer/", "/kaged/plugins/")
-QUIET_S, PATIENCE_S = 0.01, 5.0
+QUIET_S, PATIENCE_S = 0.01, 20.0
 _PR_SET_CHILD_SUBREAPER = 36
 _CALLS: tuple[tuple[Any, str], ...] = (
     (os, "pipe2"),
