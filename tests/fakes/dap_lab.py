@@ -18,6 +18,8 @@ from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import CagePolicy
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.dap.backend import CageLauncher
+from kaged.toolbox.dap.session import DebugSession
+from kaged.tools import ToolInvocation
 from kaged.workspace import Workspace
 
 FAKE = Path(__file__).parents[1] / "guests" / "fake_dap_adapter.py"
@@ -75,6 +77,7 @@ class DapLab:
             wait_s=wait_s,
         )
         self.plan(capabilities=ALL_CAPABILITIES, events={})
+        self._last_call: ToolInvocation | None = None
         self.tool_lab = self.tool_lab_for()
 
     def fake_command(self) -> tuple[str, ...]:
@@ -88,10 +91,19 @@ class DapLab:
         session_id: str = "ses_1",
     ) -> ToolLab:
         """Return a dispatcher for another caller of the same project."""
-        tools = dap_tools(lambda _: self.bridge)
+        tools = dap_tools(self._asked)
         return ToolLab(
             self.root, tools, policy, caller, workspace=self.workspace, session_id=session_id
         )
+
+    def session(self) -> DebugSession:
+        """Return the session of whoever used the tool last."""
+        assert self._last_call is not None
+        return self.bridge.session(self._last_call)
+
+    def _asked(self, call: ToolInvocation) -> DapBridge:
+        self._last_call = call
+        return self.bridge
 
     async def debug(self, action: str, **params: JsonValue) -> Any:
         """Call `debug` as the uncaged root agent."""

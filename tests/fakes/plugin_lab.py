@@ -134,6 +134,11 @@ class PluginLab:
         self._plugins.append(made)
         return made
 
+    async def remove(self, plugin: HostedPlugin) -> None:
+        """Stop a plugin and keep nothing more of it."""
+        await plugin.stop("the test is done with it")
+        self._plugins.remove(plugin)
+
     async def start(self, behaviour: Mapping[str, Any] | None = None, **rest: Any) -> HostedPlugin:
         """Install a stub and start it."""
         plugin = self.plugin(self.install(behaviour, **rest))

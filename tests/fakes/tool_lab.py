@@ -298,8 +298,8 @@ async def until_health(log: AuditLog, *, ok: bool) -> None:
     try:
         async with asyncio.timeout(HEALTH_WAIT_S):
             while log.health.ok is not ok:
-                if ok:
-                    log._pump.probe()  # try the sink now, not at the next interval
+                if ok and (await log.retry()).ok:  # now, not at the next interval
+                    return
                 await changed.wait()
                 changed.clear()
     finally:

@@ -39,7 +39,10 @@ from fakes.plugin_lab import PluginLab
 from kaged.base import KagedError
 from kaged.cage import CageRequest, CageSettings, Pty, Spawner, Uncaged, UncagedRequest
 from kaged.cage.errors import SpawnFailed
+from kaged.cage.launchers import STARTS_BEFORE_STOCKING, Launchers
+from kaged.cage.limits.tree import cgroup_mounts
 from kaged.cage.net.gate import NetGate
+from kaged.cage.net.namespace import NamespaceHelper
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.peer.connection import Connection
@@ -50,7 +53,7 @@ from thorough import THOROUGH, sample
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EPERM)
 # Where a failing call counts as a step of the start.
 PACKAGES = ("/kaged/cage/", "/kaged/peer/", "/kaged/plugins/")
-QUIET_S, PATIENCE_S = 0.01, 5.0
+QUIET_S, PATIENCE_S = 0.01, 20.0
 _PR_SET_CHILD_SUBREAPER = 36
 _CALLS: tuple[tuple[Any, str], ...] = (
     (os, "pipe2"),
@@ -101,6 +104,10 @@ class Faults:
 
 
 FAULTS = Faults()
+# Where we are before a spawner moves us.
+CGROUPS = tuple(mount.folder for mount in cgroup_mounts())
+# Of the gate, in the scenario that has one.
+NAMESPACES = NamespaceHelper()
 
 
 class Loop(uvloop.Loop):
@@ -195,8 +202,10 @@ def descriptors() -> Counter[str]:
 def files(spawner: Spawner) -> set[str]:
     """Return the files and groups that starts could leave behind."""
     found = {str(path) for path in spawner.settings.cache_dir.rglob("*")}
-    for root in getattr(spawner.backend, "_roots", {}).values():
-        found |= {str(path) for path in Path(root).rglob("kaged-*") if path.is_dir()}
+    for folder in CGROUPS:
+        # Ours are named after the process; other daemons start cages as well.
+        own = folder.rglob(f"kaged-{os.getpid()}-*/*")
+        found |= {str(path) for path in own if path.is_dir()}
     return found
 
 
@@ -240,9 +249,8 @@ def helpers(spawner: Spawner) -> dict[int, str]:
     found: dict[int, str] = dict.fromkeys(spawner.launchers.pids, "launcher")
     if spawner.setup_helper.pid is not None:
         found[spawner.setup_helper.pid] = "setup helper"
-    gate = spawner.gate
-    if isinstance(gate, NetGate) and gate._helper.pid is not None:
-        found[gate._helper.pid] = "namespace helper"
+    if NAMESPACES.pid is not None:
+        found[NAMESPACES.pid] = "namespace helper"
     below = dict(found)
     for pid in descendants():
         parent = _parent(pid)
@@ -277,33 +285,39 @@ async def _to_its_end(spawner: Spawner, request: CageRequest | UncagedRequest) -
     process.close()
 
 
-async def cage(spawner: Spawner) -> None:
+def _no_stock(spawner: Spawner) -> Launchers:
+    """Give a spawner launchers that know of no start yet, and of no failure."""
     spawner.launchers.close()
-    spawner.launchers._starts = -10_000  # from scratch, each time
+    spawner.launchers = Launchers()
+    return spawner.launchers
+
+
+async def _filled(launchers: Launchers) -> None:
+    """Order launchers as the starts of cages do; returns when one is there or none will be."""
+    for _ in range(STARTS_BEFORE_STOCKING):
+        launchers.restock()
+    until = time.monotonic() + PATIENCE_S
+    while launchers.pids and not launchers.in_stock:
+        if time.monotonic() > until:
+            raise SpawnFailed("no launcher came into stock")
+        await asyncio.sleep(QUIET_S)
+
+
+async def cage(spawner: Spawner) -> None:
+    _no_stock(spawner)  # from scratch, each time
     await _to_its_end(spawner, _caged())
 
 
 async def cage_in_stock(spawner: Spawner) -> None:
     FAULTS.armed, armed = False, FAULTS.armed
-    spawner.launchers._starts, spawner.launchers._useless = 10, False
-    for _ in range(200):
-        if spawner.launchers.in_stock:
-            break
-        spawner.launchers.restock()
-        await asyncio.sleep(0.01)
+    await _filled(_no_stock(spawner))
     FAULTS.armed = armed
     await _to_its_end(spawner, _caged())
 
 
 async def refill(spawner: Spawner) -> None:
-    launchers = spawner.launchers
-    launchers.close()
-    launchers._starts, launchers._useless, launchers._requested = 10, False, 0
-    launchers.restock()
-    for _ in range(50):
-        if launchers.in_stock or launchers._useless:
-            break
-        await asyncio.sleep(0.01)
+    launchers = _no_stock(spawner)
+    await _filled(launchers)
     FAULTS.armed = False
     launchers.close()
 
@@ -341,8 +355,7 @@ def plugin(lab: PluginLab) -> Start:
         await hosted.start()
         FAULTS.armed = False
         failed = None if hosted.state is PluginState.RUNNING else hosted.note
-        await hosted.stop("the trial is over")
-        lab._plugins.clear()
+        await lab.remove(hosted)
         if failed is not None:
             raise SpawnFailed(failed)
 
@@ -483,7 +496,9 @@ async def main(name: str, *, every: bool) -> None:
             await Trial(lab.spawner, plugin(lab)).run(name, every=every)
             await lab.close()
             return
-        gate = NetGate(lambda *_: None) if name == "cage with a network" else None
+        gate = (
+            NetGate(lambda *_: None, helper=NAMESPACES) if name == "cage with a network" else None
+        )
         if gate is not None:
             await gate.start()
         spawner = Spawner(CageSettings(cache_dir=Path(folder) / "cache"), gate=gate)

@@ -44,7 +44,7 @@ def test_a_start_that_fails_at_any_step_leaves_nothing(scenario: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     broken = [row for row in rows if row.get("left") or row.get("problem")]
-    assert broken == []
+    assert not broken, json.dumps(broken, indent=1)
     (recorded,) = [row["steps"] for row in rows if row["step"] == "recorded"]
     assert recorded >= SCENARIOS[scenario]
     failed = [row for row in rows if row["fault"].startswith("E")]

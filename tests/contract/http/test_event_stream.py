@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fakes.running_daemon import InProcess, require_error_shape
 from kaged.config.token_file import read_token, token_file
+from kaged.events.hub import RING_EVENTS
 from kaged.serve.http.routes import events as events_module
 
 
@@ -74,17 +75,15 @@ async def test_without_after_a_client_hears_only_what_is_new(served: InProcess) 
         assert (await _next(stream))["name"] == "new"
 
 
-async def test_a_client_that_was_away_too_long_is_told_what_is_gone(
-    served: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_that_was_away_too_long_is_told_what_is_gone(served: InProcess) -> None:
     hub = served.daemon.services.hub
-    monkeypatch.setattr(hub, "_ring_events", 3)
-    for _ in range(10):
+    for _ in range(RING_EVENTS + 7):
         hub.publish("t", "n", {})
     async with _stream(served, f"?after=4&epoch={hub.epoch}") as stream:
         await _next(stream)
         assert await _next(stream) == {"type": "gap", "reason": "too_old", "first": 5, "last": 7}
-        assert [(await _next(stream))["seq"] for _ in range(3)] == [8, 9, 10]
+        held = [(await _next(stream))["seq"] for _ in range(RING_EVENTS)]
+        assert held == list(range(8, RING_EVENTS + 8))
 
 
 @pytest.mark.parametrize("query", ["?after=1&epoch=01ARZ3NDEKTSV4RRFFQ69G5FAV", "?after=999"])
@@ -130,13 +129,12 @@ async def test_a_client_that_speaks_is_told_why_it_is_hung_up_on(served: InProce
 
 
 async def test_a_client_that_was_overtaken_is_dropped_with_the_number_to_go_on_from(
-    served: InProcess, monkeypatch: pytest.MonkeyPatch
+    served: InProcess,
 ) -> None:
     hub = served.daemon.services.hub
     async with _stream(served) as stream:
         await _next(stream)
-        monkeypatch.setattr(hub, "_ring_events", 4)
-        for _ in range(20):
+        for _ in range(RING_EVENTS + 16):
             hub.publish("t", "n", {})
         message = await _next(stream)
         assert message.pop("type") == "error"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project, require_error_shape
+from fakes.tool_lab import until_health
+from kaged.audit import AuditEvent
+from kaged.store.audit_rows import AuditRows
 
 
 async def _events(daemon: InProcess, name: str) -> list[dict[str, Any]]:
@@ -187,7 +191,13 @@ async def test_without_a_writable_trail_nothing_changes_and_reading_goes_on(
 ) -> None:
     loaded = await _open(inside, project)
     audit = inside.daemon.services.audit
-    monkeypatch.setattr(audit, "_trouble", lambda: "the disk is full")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr(AuditRows, "append", full)
+    audit.post(AuditEvent("plugin.stdout_noise", {"name": "loud", "line": "x"}))
+    await until_health(audit, ok=False)
     path = f"/api/v1/projects/{loaded['id']}"
     for answer in (
         await inside.client.post("/api/v1/projects", json={"root": str(tmp_path), "trust": True}),

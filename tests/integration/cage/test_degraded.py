@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from kaged.cage import (
     Spawner,
     WrongThread,
 )
-from kaged.cage import launch as launch_module
 from kaged.cage import seccomp as seccomp_module
 from kaged.cage.collect import collect
 from kaged.cage.facts import gather_facts
@@ -28,6 +28,7 @@ from kaged.cage.limits import LimitedResource, LimitGroup, LimitStat
 from kaged.cage.probe import probe_host
 from kaged.cage.proberow import Status
 from kaged.cage.setup_helper import SetupDone, SetupHelper, SetupTask
+from kaged.cage.startgate import StartGate
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy
 
@@ -127,11 +128,8 @@ async def test_a_bubblewrap_that_vanishes_is_named_whatever_starts_it(
 async def test_without_a_filter_nothing_starts(
     spawner: Spawner, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> Any:
-        raise CageUnavailable("no libseccomp here", row="cage.seccomp")
-
     seccomp_module.seccomp_program.cache_clear()
-    monkeypatch.setattr(seccomp_module, "_library", broken)
+    monkeypatch.setitem(sys.modules, "pyseccomp", None)  # as if it could not be imported
     try:
         await refusal(spawner, events, "cage.seccomp")
     finally:
@@ -239,12 +237,12 @@ async def test_a_steward_that_dies_is_started_again(spawner: Spawner) -> None:
 async def test_an_error_that_is_nobodys_fault_still_leaves_nothing(
     spawner: Spawner, events: Events, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    async def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
     await collect(await spawner.spawn(REQUEST))  # the setup helper runs from now on
     before = our_children()
-    monkeypatch.setattr(launch_module, "_check_parent", broken)
+    monkeypatch.setattr(StartGate, "release", broken)
     with pytest.raises(RuntimeError, match="a bug"):
         await spawner.spawn(REQUEST)
     assert our_children() == before

@@ -15,6 +15,7 @@ import pytest
 from fakes.signal_masks import settable
 from kaged.cage import CageRequest, CageSettings, CageUnavailable, Spawner
 from kaged.cage.collect import collect
+from kaged.cage.facts import gather_facts
 from kaged.cage.launcher_main import MAX_DESCRIPTORS, MAX_ORDER_BYTES
 from kaged.cage.launchers import STOCK
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -171,13 +172,21 @@ async def test_a_cage_with_more_descriptors_than_fit_starts_from_scratch(
 
 
 async def test_a_launcher_that_finds_no_bwrap_names_the_row_of_doctor(
-    stocked: Spawner, place: Path
+    cage_cache: Path, place: Path
 ) -> None:
-    stocked._preparer._facts = replace(stocked.facts, bwrap=str(place / "gone"))
+    host = gather_facts(cage_cache)
+    assert host.bwrap is not None
+    bwrap = place / "bwrap"
+    bwrap.symlink_to(host.bwrap)
+    spawner = Spawner(CageSettings(cache_dir=cage_cache), facts=replace(host, bwrap=str(bwrap)))
+    await fill(spawner)
+    bwrap.unlink()
     with pytest.raises(CageUnavailable) as caught:
-        await stocked.spawn(QUIET)
+        await spawner.spawn(QUIET)
     assert caught.value.data["row"] == "cage.bwrap"
-    assert stocked.running == frozenset()
+    assert spawner.running == frozenset()
+    assert spawner.launchers.in_stock == STOCK - 1
+    await spawner.close()
 
 
 async def test_closing_leaves_no_launcher_and_no_zombie(cage_cache: Path) -> None:

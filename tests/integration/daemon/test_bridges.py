@@ -21,8 +21,11 @@ from kaged.base import ManualClock, SystemClock
 from kaged.config import Locations
 from kaged.diagnostics.gates import Gates
 from kaged.toolbox.dap import BUILTIN
+from kaged.toolbox.lsp import LspBridge
 from kaged.toolbox.shell import PtyBroker
+from kaged.toolset import language_services
 from kaged.toolset.language_services import LanguageServices
+from kaged.workspace import Workspace
 from requirements import requirement
 
 BUILT_IN = {
@@ -145,11 +148,20 @@ async def test_a_daemon_has_exactly_the_built_in_tools(stage: Stage) -> None:
 
 
 @requirement("AT-LSP-10")
-async def test_each_root_has_one_pair_of_bridges_that_is_made_when_asked_for(stage: Stage) -> None:
+async def test_each_root_has_one_pair_of_bridges_that_is_made_when_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def making(workspace: Workspace, *args: Any, **rest: Any) -> LspBridge:
+        made.append(workspace.root)
+        return LspBridge(workspace, *args, **rest)
+
+    monkeypatch.setattr(language_services, "LspBridge", making)
     await stage.load("one")
     await stage.load("two")
     bridges = stage.bridges
-    assert [one.pair for one in bridges._projects.values()] == [None, None]
+    assert made == []
     first = bridges.get_bridges_for_project(str(stage.folder / "one"))
     again = bridges.get_bridges_for_project(str(stage.folder / "one"))
     other = bridges.get_bridges_for_project(str(stage.folder / "two"))
@@ -157,6 +169,7 @@ async def test_each_root_has_one_pair_of_bridges_that_is_made_when_asked_for(sta
     assert first.dap is again.dap
     assert other.lsp is not first.lsp
     assert other.dap is not first.dap
+    assert made == [str(stage.folder / name) for name in ("one", "two")]
 
 
 @requirement("AT-LSP-04", "AT-AUD-06")

@@ -144,7 +144,7 @@ async def test_cancelling_during_a_shell_command_leaves_nothing_behind(
         assert (run["id"], run["status"]) == (run_id, "cancelled")
         assert not _alive(pid)
         tool_service: Any = host.inside.daemon.services.subsystems.tools
-        assert tool_service._locks.held() == 0
+        assert tool_service.workspace_of(talk.base.split("/")[2]).locks.held() == 0
         assert (await talk.ended("Still there?"))["status"] == "completed"
 
 

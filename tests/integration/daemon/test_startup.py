@@ -19,7 +19,7 @@ from kaged.app.wiring import build
 from kaged.base import KagedError, SystemClock
 from kaged.config import Locations
 from kaged.diagnostics.gates import Gates
-from kaged.serve.http import HttpServices, early_app
+from kaged.serve.http import HttpServices
 from kaged.serve.http import app as http_app
 from kaged.serve.http.connection import PeerConnection
 from requirements import requirement
@@ -97,7 +97,7 @@ async def test_routes_that_cannot_be_loaded_end_the_daemon_with_the_reason(
     def load_badly(services: HttpServices) -> FastAPI:
         raise ImportError("built for another machine")
 
-    monkeypatch.setattr(early_app, "_load", load_badly)
+    monkeypatch.setattr(http_app, "create_app", load_badly)
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
         startup, ended = inside.daemon.startup, asyncio.Event()

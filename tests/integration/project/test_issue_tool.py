@@ -13,6 +13,8 @@ from sqlalchemy import func, select
 
 from fakes.work_lab import PROJECT, SESSION, WorkLab, work_lab
 from kaged.base import Ids, KagedError, ManualClock
+from kaged.store import issue_rows
+from kaged.store.issue_rows import IssueUpdate
 from kaged.store.schema import issue_updates, issues
 from kaged.toolbox.project import project_tools
 from kaged.toolbox.project.issue_states import MOVES, IssueStatus
@@ -443,16 +445,16 @@ async def test_a_transition_is_all_or_nothing(
         ("status_change", None), ("comment", "because"),
     ]  # fmt: skip
     before = await rows(lab)
-    real, calls = lab.store.issues._write, 0
+    calls = 0
 
     def breaks(*args: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise RuntimeError("the disk went away")
-        return real(*args)
+        return IssueUpdate(*args)
 
-    monkeypatch.setattr(lab.store.issues, "_write", breaks)
+    monkeypatch.setattr(issue_rows, "IssueUpdate", breaks)
     refused = await lab.refusal(
         "kaged.issue", action="transition", number=number, to="resolved", comment="done"
     )

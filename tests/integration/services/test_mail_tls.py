@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
 
+from fakes.provider_lab import ProviderLab
 from fakes.tls_mail import (
     LONG_AGO,
     Line,
@@ -17,7 +18,7 @@ from fakes.tls_mail import (
     make_ca,
     make_certificate,
 )
-from kaged.base import ManualClock
+from kaged.base import JsonObject, ManualClock
 from kaged.services.errors import CapabilityBackendUnavailable
 from kaged.services.providers.imap_email import EmailSettings, ImapEmail
 from kaged.services.providers.linkpage import LinkPage
@@ -36,15 +37,18 @@ def _use(speaks: Speaks, host: MailHost, clock: ManualClock) -> None:
     if speaks == "imap":
         with Mailbox(host, LOGIN, TIMEOUT_S):
             return
-    letter = EmailMessage()
-    letter["From"], letter["To"], letter["Subject"] = "ann@a.test", "bob@b.test", "boat"
-    letter.set_content("At nine.")
     settings = EmailSettings("post", imap=host, smtp=host, timeout_s=TIMEOUT_S)
-    provider = ImapEmail(settings, clock=clock, page=LinkPage(clock))
+    asyncio.run(_send(ImapEmail(settings, clock=clock, page=LinkPage(clock))))
+
+
+async def _send(provider: ImapEmail) -> None:
+    lab = ProviderLab(provider, "email")
+    held: JsonObject = {"username": "ann", "password": SECRET, "account_email": "ann@a.test"}
+    lab.credential.held = held
     try:
-        provider._deliver(LOGIN, "ann@a.test", letter, ["bob@b.test"])
+        await lab.invoke("send", to=["bob@b.test"], subject="boat", text="At nine.")
     finally:
-        provider._threads.shutdown()
+        await provider.close()
 
 
 def _host(server: MailServer, ca: Signed, folder: Path, name: str = "localhost") -> MailHost:

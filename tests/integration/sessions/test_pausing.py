@@ -183,7 +183,7 @@ async def test_what_another_agent_asks_for_while_the_session_pauses_is_not_made(
     ) as lab:  # fmt: skip
         session = await lab.session()
         run_id = await lab.driver.send(session, "Go")
-        await until(lambda: bool(lab.driver._live[run_id].run.pauses))
+        await until(lambda: bool(lab.tool_calls_made("kaged.checkpoint")))
         paused.set()
         end = await lab.driver.wait(run_id)
         assert end.status == "paused"

@@ -406,6 +406,6 @@ def _descendants() -> dict[int, str]:
 
 
 async def _settled(lab: DapLab, status: str) -> Any:
-    session = next(iter(lab.bridge._sessions.values()))
+    session = lab.session()
     await lab.until(lambda: session.state.value == status)
     return await lab.debug("continue")

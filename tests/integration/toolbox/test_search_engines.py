@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sysconfig
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,9 @@ async def test_a_binding_that_cannot_be_loaded_is_found_out_at_start(
             return
         broken = "raise ImportError('no')\n" if kind == "broken" else "import os\nos._exit(0)\n"
         write_tree(tmp_path, {"lib/ast_grep_py/__init__.py": broken})
-        monkeypatch.setattr(workers, "_library_directory", lambda: str(tmp_path / "lib"))
+        origin = str(tmp_path / "lib/ast_grep_py/__init__.py")
+        found = ModuleSpec("ast_grep_py", None, origin=origin)
+        monkeypatch.setattr(workers, "find_spec", lambda name: found)
         pool = AstWorkers(spawner)
         with pytest.raises(KagedError) as caught:
             await WorkerEngine(pool).check()

@@ -14,10 +14,18 @@ from pathlib import Path
 import pytest
 
 from integration.cage.conftest import Events
-from kaged.cage import CageError, CageRequest, CageSettings, GrantRefused, Spawner, StopStep
-from kaged.cage import launch as launch_module
+from kaged.cage import (
+    CageError,
+    CageRequest,
+    CageSettings,
+    CageStartFailed,
+    GrantRefused,
+    Spawner,
+    StopStep,
+)
 from kaged.cage.collect import collect
 from kaged.cage.launchers import STOCK
+from kaged.cage.setup_helper import SetupDone, SetupTask
 from kaged.cage.startgate import StartGate
 from kaged.cage.waiting import readable
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -74,10 +82,10 @@ async def test_e67_a_cage_whose_pipe_closes_is_not_released(
     seen: list[int] = []
 
     async def close_instead(gate: StartGate, child: object) -> None:
-        os.close(gate._fds.pop("block"))
+        gate.__exit__()
         seen.append(1)
         await asyncio.sleep(0.2)  # time in which a released command would have run
-        raise launch_module.CageStartFailed("never released")
+        raise CageStartFailed("never released")
 
     monkeypatch.setattr(StartGate, "release", close_instead)
     policy = CagePolicy(fs=(FsGrant(str(place), RW),))
@@ -92,11 +100,11 @@ async def test_e67_an_exception_between_spawn_and_release_kills_the_cage(
 ) -> None:
     pids: list[int] = []
 
-    def fail(pid: int, _: int) -> None:
-        pids.append(os.pidfd_open(pid))
+    async def fail(task: SetupTask) -> SetupDone:
+        pids.append(os.pidfd_open(task.pid))
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(launch_module, "_check_parent", fail)
+    monkeypatch.setattr(spawner.setup_helper, "run", fail)
     policy = CagePolicy(fs=(FsGrant(str(place), RW),))
     with pytest.raises(RuntimeError):
         await spawner.spawn(CageRequest("t", policy, ("sh", "-c", f"echo ran > {place}/ran")))
