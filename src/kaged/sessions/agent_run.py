@@ -128,6 +128,7 @@ class AgentRun:
             operator_id=run.operator_id,
             identity=run.identity,
             model=self.model.alias,
+            turn=self.turns or None,
         )
 
     def event(self, name: str, data: JsonObject) -> SessionEvent:
