@@ -169,7 +169,10 @@ def _origin(
         actor=context.identity,
         subject=subject_of(context.identity, context.operator_id),
         agent=AgentPlace(
-            context.session_id, tuple(context.caller.split(_BELOW)), turn=context.turn
+            context.session_id,
+            tuple(context.caller.split(_BELOW)),
+            turn=context.turn,
+            input=context.asked,
         ),
         labels=labels,
         source="agent",
