@@ -30,6 +30,7 @@ FOR_PEOPLE: Mapping[str, str] = {
     "kaged.pipeline.plugin:Plugin": "the base class of policy plugins",
     "kaged.pipeline.plugin:has_hook_metadata": "a name of cpex.framework.decorator",
     "kaged.pipeline.results:PluginResult": "what whoever invokes hooks gets, as in cpex.framework",
+    "kaged.pipeline.shapes:PlainRecord.model_construct": "plugins, as of pydantic's models",
     "kaged.pipeline.slots:DelegationExtension.with_new_hop": "policies that add a hop",
     "kaged.pipeline.view:filter_extensions": "a name of cpex.framework.extensions.tiers",
     "kaged.pipeline.cpex_compat.finder:remove_cpex_compat": "programs that use the original later",

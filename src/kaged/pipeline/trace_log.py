@@ -190,7 +190,7 @@ class CallTracer:
         self._refusals_only = refusals_only
 
     def keep(self, step: TracedStep) -> None:
-        """Give a step to the log."""
+        """Hand a step to the log."""
         self._log.add(self._origin, step)
 
     def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:

@@ -8,6 +8,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor
 from kaged.models.turn import Model
+from kaged.sessions.entry import EntryRole
 from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.messages import TokenGauge, WindowMessage, estimate_text
 from kaged.sessions.model_view import ModelView
@@ -16,6 +17,9 @@ from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
 from kaged.sessions.window import Window
 from kaged.tools import ToolCallContext
 from kaged.wire.context import WireContext
+
+ASKED_CHARS = 4000
+"""How much of what an agent was asked its calls tell."""
 
 DELEGATION_MARK = "#"
 """Between an agent's path and the call that set it to work, in the name of its window."""
@@ -114,6 +118,14 @@ class AgentRun:
         """The estimate of everything that goes to the model, corrected by what was counted."""
         return self.gauge.tokens(self.request_tokens)
 
+    @property
+    def asked(self) -> str | None:
+        """What the agent was asked last, shortened: by a person, or by the agent above it."""
+        for message in reversed(self.window.messages):
+            if message.role == EntryRole.USER:
+                return message.text[:ASKED_CHARS]
+        return None
+
     def call_context(self, request_id: str) -> ToolCallContext:
         """Return the circumstances of one of its tool calls."""
         run = self.run
@@ -128,6 +140,8 @@ class AgentRun:
             operator_id=run.operator_id,
             identity=run.identity,
             model=self.model.alias,
+            turn=self.turns or None,
+            asked=self.asked,
         )
 
     def event(self, name: str, data: JsonObject) -> SessionEvent:

@@ -57,7 +57,8 @@ class Policies:
         if pipeline is None:
             return None
         alias = agent_run.model.alias
-        hooked = await self._opened(pipeline, agent_run.run, agent_run.path, alias)
+        place = agent_run.turns, agent_run.asked
+        hooked = await self._opened(pipeline, agent_run.run, agent_run.path, alias, place)
         return HookedModelCall(hooked, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
     async def prompt(self, run: RunState, path: str, text: str, model: str | None = None) -> str:
@@ -90,16 +91,26 @@ class Policies:
         return pipeline
 
     async def _opened(
-        self, pipeline: Pipeline, run: RunState, path: str, model: str | None
+        self,
+        pipeline: Pipeline,
+        run: RunState,
+        path: str,
+        model: str | None,
+        place: tuple[int | None, str | None] = (None, None),
     ) -> HookedCall:
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - only with a pipeline
 
         known = await self._labels.of(run.session_id)
         keep = self._labels.keeper(run.session_id, source=path, run_id=run.run_id)
-        return HookedCall(pipeline, self._origin(run, path, model, known), keep)
+        return HookedCall(pipeline, self._origin(run, path, model, known, place), keep)
 
     def _origin(
-        self, run: RunState, path: str, model: str | None, labels: frozenset[str]
+        self,
+        run: RunState,
+        path: str,
+        model: str | None,
+        labels: frozenset[str],
+        place: tuple[int | None, str | None],
     ) -> CallOrigin:
         """Write down what the host knows for certain; nothing of it comes from messages."""
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
@@ -114,7 +125,9 @@ class Policies:
             arrival=None if run.identity is None else run.identity.arrival,
             actor=run.identity,
             subject=subject_of(run.identity, run.operator_id),
-            agent=AgentPlace(run.session_id, tuple(path.split(_BELOW))),
+            agent=AgentPlace(
+                run.session_id, tuple(path.split(_BELOW)), turn=place[0], input=place[1]
+            ),
             labels=labels,
             source="agent",
             properties={"project_id": run.project_id, "run_id": run.run_id},

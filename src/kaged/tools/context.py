@@ -20,7 +20,8 @@ class ToolCallContext:
     `caller` is the agent's place in the tree (`primary.subagents.coder`). `project_root` is
     absolute with symlinks resolved. `cage_policy` None means: no cage. `identity` None means that
     nobody is known to act for, so that no account of anybody can be used. `model` is the alias of
-    the model that made the call; None when none did.
+    the model that made the call, `turn` the number of its turn in the run, `asked` what its agent
+    was asked, shortened; None when none did.
     """
 
     session_id: str
@@ -33,9 +34,11 @@ class ToolCallContext:
     operator_id: str = "operator"
     identity: Actor | None = None
     model: str | None = None
+    turn: int | None = None
+    asked: str | None = None
 
 
-_NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity", "model"})
+_NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity", "model", "turn", "asked"})
 _TEXTS: Final = tuple(one.name for one in fields(ToolCallContext) if one.name not in _NO_TEXTS)
 _PARTS: Final = (
     ("cage_policy", (CagePolicy, type(None))),

@@ -168,7 +168,12 @@ def _origin(
         arrival=None if context.identity is None else context.identity.arrival,
         actor=context.identity,
         subject=subject_of(context.identity, context.operator_id),
-        agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
+        agent=AgentPlace(
+            context.session_id,
+            tuple(context.caller.split(_BELOW)),
+            turn=context.turn,
+            input=context.asked,
+        ),
         labels=labels,
         source="agent",
         scope=definition.plugin_name or definition.namespace,

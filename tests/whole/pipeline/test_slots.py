@@ -15,7 +15,17 @@ from requirements.marker import whole
 from whole.harness.conversation import begin, read_resource, say_to
 from whole.harness.daemon import Daemon
 from whole.harness.model import ModelServer, call, say
-from whole.harness.policies import CAPABILITIES, FIRED, PRE, SLOTS, PolicySite, changes, gives, spy
+from whole.harness.policies import (
+    CAPABILITIES,
+    FIRED,
+    POST,
+    PRE,
+    SLOTS,
+    PolicySite,
+    changes,
+    gives,
+    spy,
+)
 from whole.harness.project import Project
 
 MODELS = {
@@ -111,6 +121,23 @@ def test_the_agent_and_its_lineage_are_seen_with_read_agent_only(
     )
     assert below["agent"]["session_id"] != passed.session
     assert blind["agent"] is hidden["agent"] is None
+
+
+def test_turn_and_input_are_told_with_calls_of_models_and_of_their_tools(
+    passed: Passed,
+) -> None:
+    turns: dict[str, list[int | None]] = {}
+    asked: dict[str, list[str | None]] = {}
+    for one in passed.seeing:
+        if (agent := one["extensions"]["agent"]) is not None:
+            turns.setdefault(one["hook"], []).append(agent["turn"])
+            asked.setdefault(one["hook"], []).append(agent["input"])
+    assert turns["cmf.llm_output"] == [1, 2]
+    assert sorted({one for one in turns["cmf.llm_input"] if one}) == [1, 2]
+    assert turns[PRE] == turns[POST] == [1, None]  # the second was no model's
+    assert turns["agent_pre_invoke"] == asked["agent_pre_invoke"] == [None]
+    assert asked["cmf.llm_output"] == ["quokka-reads", "quokka-reads"]
+    assert asked[PRE] == ["quokka-reads", None]
 
 
 @whole("EX-SLOT-05", "EX-CAP-07")
