@@ -34,7 +34,7 @@ def encodings(secret: str) -> dict[str, str]:
         "json all": _each(secret, _json),
         "json even": _each(secret, _json, 2),
         "json upper": _each(secret, _json).upper().replace("\\U", "\\u"),
-        "x escapes": _each(secret, lambda char: f"\\x{ord(char):02x}", 2),
+        "x escapes": _each(secret, _x, 2),
         "html": html.escape(secret),
         "html numbers": _each(secret, lambda char: f"&#{ord(char)};"),
         "html hex": _each(secret, lambda char: f"&#x{ord(char):x};"),
@@ -69,4 +69,8 @@ def _percent(char: str) -> str:
 
 
 def _json(char: str) -> str:
-    return f"\\u{ord(char):04x}"
+    return f"\\u{ord(char):04x}" if char.isascii() else json.dumps(char)[1:-1]
+
+
+def _x(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else _json(char)

@@ -28,12 +28,15 @@ from kaged.wire.envelope import safe_error_message
 WITHHELD: Final = "the provider's message held a secret and is withheld"
 ROUNDS: Final = 4
 """How often escapes within escapes are undone."""
+_LEFT_CHARS: Final = 4
+"""How much folding may leave of a secret that held backslashes."""
 _SCRUB_CHARS: Final = 4096
 
 # Lower case; the URL alphabet of base64 is the standard one; a form writes a blank as a plus sign.
 _FOLDED: Final = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ-_ ", b"abcdefghijklmnopqrstuvwxyz+/+")
 _DROPPED: Final = b"\\\r\n"
 _ESCAPED_RUN: Final = re.compile(rb"(?:\\+(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}))+")
+_BREAKS: Final = re.compile(rb"\\{2,}[nr]")
 _ESCAPED: Final = re.compile(rb"[ux]([0-9a-fA-F]{4}|[0-9a-fA-F]{2})")
 # A reference for which nothing stands but letters may be the next field of a URL.
 _HTML: Final = re.compile(rb"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z]{2,8});?")
@@ -41,11 +44,15 @@ _HTML: Final = re.compile(rb"&(?:#[0-9]{1,7}|#x[0-9a-f]{1,6}|[a-z]{2,8});?")
 
 @dataclass(frozen=True, slots=True)
 class SecretForms:
-    """Some secrets and what to look for in a folded text; `exact` are those that folding ruins."""
+    """Some secrets and what to look for in a folded text; `exact` are those that folding ruins.
+
+    `wide` are those with letters beyond ASCII, for texts of which those are folded, too.
+    """
 
     texts: tuple[str, ...] = field(default=(), repr=False)
     needles: tuple[bytes, ...] = field(default=(), repr=False)
     exact: tuple[bytes, ...] = field(default=(), repr=False)
+    wide: tuple[bytes, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
@@ -56,19 +63,26 @@ class SecretForms:
         kept = tuple(dict.fromkeys(one for one in texts if len(one) >= SHORTEST_CHARS))
         needles: dict[bytes, None] = {}
         exact: list[bytes] = []
+        wide: list[bytes] = []
         for text in kept:
-            forms = _needles(text)
-            if forms is None:
+            raw = text.encode("utf-8", "surrogatepass")
+            needles.update(dict.fromkeys(_encoded(raw)))
+            plain = _plain_forms(raw)
+            needles.update(dict.fromkeys(plain))
+            if not plain:
                 exact.append(msgspec.json.encode(text)[1:-1])
-            else:
-                needles.update(dict.fromkeys(forms))
-        return cls(kept, tuple(needles), tuple(exact))
+            elif not text.isascii():
+                cases = (text, text.upper())
+                wide += (_fold_wide(_fold(one.encode("utf-8", "surrogatepass"))) for one in cases)
+        return cls(kept, tuple(needles), tuple(exact), tuple(wide))
 
-    def found_in(self, text: bytes, folded: Iterable[bytes]) -> bool:
+    def found_in(self, text: bytes, folded: Iterable[bytes], folded_wide: Iterable[bytes]) -> bool:
         """Return whether a text, or one of its folded forms, holds one of these secrets."""
         # `in` first asks whether bytes are a number, which doubles what it takes.
-        return any(text.find(one) >= 0 for one in self.exact) or any(
-            one.find(needle) >= 0 for one in folded for needle in self.needles
+        return (
+            any(text.find(one) >= 0 for one in self.exact)
+            or any(one.find(needle) >= 0 for one in folded for needle in self.needles)
+            or any(one.find(needle) >= 0 for one in folded_wide for needle in self.wide)
         )
 
 
@@ -105,7 +119,8 @@ class CallSecrets:
         if not self._forms:
             return False
         folded = _all_folded(text)
-        return any(one.found_in(text, folded) for one in self._forms)
+        wide = [_fold_wide(one) for one in folded] if any(one.wide for one in self._forms) else []
+        return any(one.found_in(text, folded, wide) for one in self._forms)
 
     def found_in_text(self, text: str) -> bool:
         """Return whether a text of no particular format holds one of them."""
@@ -126,16 +141,20 @@ class CallSecrets:
         return safe_error_message(mask_secrets(text[:_SCRUB_CHARS]))
 
 
-def _needles(text: str) -> set[bytes] | None:
-    """Return what to look for in folded texts; None when too little of it is left by folding."""
-    plain = _fold(text.encode("utf-8", "surrogatepass"))
-    if len(plain) < SHORTEST_CHARS:
-        return None
-    raw = text.encode("utf-8", "surrogatepass")
-    # Folding knows the letters of ASCII; a text with others is looked for in both cases.
-    cases = (form.encode("utf-8", "surrogatepass") for form in (text.lower(), text.upper()))
-    found = {plain, *map(_fold, cases), raw.hex().encode()}
-    return found | {_fold(_inner_base64(raw, offset)) for offset in range(3)}
+def _encoded(raw: bytes) -> set[bytes]:
+    """Return a secret in hex, and in base64 at each offset, as folded texts have them."""
+    return {raw.hex().encode(), *(_fold(_inner_base64(raw, offset)) for offset in range(3))}
+
+
+def _plain_forms(raw: bytes) -> list[bytes]:
+    """Return what becomes of a secret in a folded text.
+
+    One that looks as if it held escapes is also looked for as a text in which those were undone
+    together with others, and as one in which they were not.
+    """
+    first, *others = *_all_folded(raw), raw.translate(_FOLDED, _DROPPED)
+    long = [one for one in others if len(one) >= SHORTEST_CHARS]
+    return [*dict.fromkeys([first, *long] if len(first) >= _LEFT_CHARS else long)]
 
 
 def _inner_base64(raw: bytes, offset: int) -> bytes:
@@ -149,10 +168,20 @@ def _fold(text: bytes) -> bytes:
     if b"\\" in text:
         # JSON's own line breaks, which are all the backslashes of most texts. What is left of them
         # is dropped below, however many there are.
+        if b"\\\\" in text:  # JSON in JSON: what is left of a run would escape what comes after it
+            text = _BREAKS.sub(b"", text)
         text = text.replace(b"\\n", b"")
         if b"\\" in text:
             text = _ESCAPED_RUN.sub(_unescaped, text.replace(b"\\r", b""))
     return text.translate(_FOLDED, _DROPPED)
+
+
+def _fold_wide(folded: bytes) -> bytes:
+    """Return a folded text in which letters beyond ASCII have one case, too."""
+    if folded.isascii():
+        return folded
+    text = folded.decode("utf-8", "surrogateescape").casefold()
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _all_folded(text: bytes) -> list[bytes]:

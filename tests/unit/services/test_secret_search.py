@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from encodings_of_secrets import encodings
 from kaged.services.sanitize import OutputRefused, harden
@@ -23,6 +28,11 @@ SECRETS = (
     "hunter2",
     "s3cr3t",
     "Pässwörter-2026",
+    "ÉcoleDÉté-Ñandú!",
+    "100%de&x<y",
+    "xb&&\\;",
+    "a%2Fb%41c&amp;d",
+    "x\\u0041bc-1138",
 )
 NAMES = list(encodings("any secret"))
 
@@ -46,6 +56,45 @@ def test_a_secret_is_found_in_an_output_and_in_an_error(secret: str, name: str) 
     said = known(secret).scrub(f"the service said: {written}!")
     assert written not in said
     assert not known(secret).found_in_text(said)
+
+
+ALPHABETS = (
+    string.ascii_letters + string.digits,
+    string.ascii_letters + "0123456789+/=-_. ",
+    string.ascii_letters + "!\"$'()*,:;<>?@[]^`{|}~",
+    "äöüÄÖÜßéÉñÑçøåabcDEF 中文😀",
+)
+OUTER: tuple[Callable[[str], str], ...] = (
+    lambda text: text,
+    lambda text: json.dumps({"inner": text}),
+    lambda text: quote(text, safe=""),
+    html.escape,
+)
+
+
+@requirement("SC-SEC-04")
+@given(
+    secret=st.sampled_from(ALPHABETS)
+    .flatmap(lambda letters: st.text(letters, min_size=6, max_size=48))
+    .filter(lambda text: text == text.strip()),
+    outer=st.sampled_from(OUTER),
+    plain=st.booleans(),
+)
+def test_any_secret_is_found_in_any_encoding_within_another(
+    secret: str, outer: Callable[[str], str], plain: bool
+) -> None:
+    secrets = known("another-one-0815", secret)
+    for name, written in encodings(secret).items():
+        text = json.dumps({"x": f"before {outer(written)} after"}, ensure_ascii=plain)
+        assert secrets.found_in(text.encode()), (name, text)
+
+
+def test_a_line_of_mail_that_begins_like_an_escape_is_none() -> None:
+    """JSON in JSON has two backslashes before each break, and an `x` may come right after it."""
+    secret = "x5fab0815-x5fab1138"
+    text = json.dumps({"x": json.dumps({"y": "\n".join((secret[:10], secret[10:]))})})
+    assert "\\\\nx5f" in text
+    assert known(secret).found_in(text.encode())
 
 
 def test_the_second_secret_is_found_and_one_that_is_learned_later() -> None:
@@ -74,6 +123,7 @@ def test_a_secret_is_taken_out_before_an_error_is_cut() -> None:
 
 def test_a_secret_of_which_folding_leaves_nothing_is_found_as_it_is() -> None:
     secret = "\\\\\\\\\\ab"
+    assert known(secret).found_in_text(secret.encode().hex())
     assert known(secret).found_in(msgspec.json.encode({"x": f"a{secret}b"}))
     assert not known(secret).found_in(msgspec.json.encode({"x": "ab"}))
 

@@ -26,7 +26,10 @@ CHECKS: dict[str, Callable[[Any, dict[str, list[str]]], bool]] = {
     "gitlab": lambda headers, _: headers.get("private-token") == SECRET,
     "jira": lambda headers, _: headers.get("authorization") == f"Basic {BASIC}",
     "openweather": lambda _, query: query.get("appid") == [SECRET],
-    "pagerduty": lambda headers, _: headers.get("authorization") == f"Token token={SECRET}",
+    "pagerduty": lambda headers, _: (
+        headers.get("authorization") == f"Token token={SECRET}"
+        and headers.get("accept") == "application/vnd.pagerduty+json;version=2"
+    ),
     "own": lambda headers, _: headers.get("x-own-key") == f"Key {SECRET}",
 }
 FIRST = {
