@@ -52,6 +52,27 @@
 ---@field risk? 'read'|'write'|'exec'|'network'  'read' unless said otherwise; `network` marks results as untrusted
 ---@field execute fun(input: table): string|{ text: string, is_error?: boolean, structured?: table }
 
+---@class kage.Provider
+---@field id string  letters, digits, `.`, `_` and `-`
+---@field models? { id: string }[]  any name without it
+---@field stream fun(request: kage.ModelRequest, emit: fun(event: kage.ModelEvent)): nil|table|function
+
+---@class kage.ModelRequest
+---@field model string
+---@field system string
+---@field messages { role: string, content: table[] }[]
+---@field tools { name: string, description: string, input_schema: table }[]
+---@field settings table
+
+---@class kage.ModelEvent
+---@field type 'message_start'|'text_delta'|'thinking_delta'|'tool_call_start'|'tool_call_delta'|'tool_call_end'|'message_end'
+---@field delta? string
+---@field id? string  of a tool call
+---@field name? string
+---@field input? table
+---@field stop_reason? 'end_turn'|'tool_use'|'max_tokens'|'content_filter'
+---@field usage? { input: integer, output: integer, cache_read?: integer }
+
 ---@class kage.Command
 ---@field name string
 ---@field description string
@@ -200,6 +221,16 @@ function kage.session.switch(target) end
 ---Asks for a fork at an entry, by default the last, and goes there. Needs the power `session_write`.
 ---@param at? string
 function kage.session.fork_to(at) end
+
+---Provides models, as `model = "lua:<id>/<model>"` in local.toml. Not for a script that also guards. Needs the power `provider`.
+---@param spec kage.Provider
+function kage.register_provider(spec) end
+
+---Raises, in `stream`: the first two kinds, and `http` with a status that passes, are tried again. Needs the power `provider`.
+---@param kind 'transport'|'rate_limited'|'http'|'auth'|'unknown_model'|'decode'
+---@param message string
+---@param status? integer
+function kage.provider_error(kind, message, status) end
 
 ---Reads a file of the workdir.
 ---@param path string

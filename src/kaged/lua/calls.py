@@ -52,9 +52,10 @@ SHIPPED: Final[LuaPowers] = frozenset(
         LuaPower.NET,
         LuaPower.FS_WRITE,
         LuaPower.CRYPTO,
+        LuaPower.PROVIDER,
     }
 )
-"""What can be answered with true. `provider` has no functions here."""
+"""What can be answered with true."""
 
 EXECS_AT_ONCE: Final = 4
 MAX_SLEEP_MS: Final = 500

@@ -12,6 +12,7 @@ from kaged.kernel.lua_powers import LuaPowerInvalid, LuaPowers, answer_request, 
 from kaged.lua.calls import SHIPPED
 from kaged.lua.errors import ScriptCallRefused
 from kaged.lua.folder import ScriptFile
+from kaged.lua.providers import read_providers
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.tools import read_tools
 from kaged.lua.values import shown, shown_value
@@ -81,6 +82,7 @@ async def check_script(
         "events": [*sorted(registered.events)],
         "commands": [shown_value(one) for one in registered.commands],
         "tools": [one.name for one in read_tools(file.stem, registered.tools)[0]],
+        "providers": [name for one in read_providers(registered.providers) for name in one.shown],
         "notices": [*watcher.notices],
         "used_at_load": [*watcher.used],
     }

@@ -380,10 +380,11 @@ local stem, settings = "?", {}
 local handlers, commands, order, keys, renderers, providers, hooks_in, widgets
 local header, footer, dirty, warned
 local tools, timers, last_timer, in_timer = {}, {}, 0, false
+local sources, failure = {}, nil  -- providers of models, and the typed error of the one that runs
 
 local function forget()
   handlers, commands, order = {}, {}, {}
-  tools, timers = {}, {}
+  tools, timers, sources = {}, {}, {}
   keys, renderers, providers, hooks_in, widgets = {}, {}, {}, {}, {}
   header, footer, dirty, warned = nil, nil, true, {}
 end
@@ -412,6 +413,8 @@ local function registrations()
       name = one.name, description = one.description, inputSchema = one.schema, risk = one.risk,
     }
   end
+  found.providers = listed({})
+  for i, one in next, sources do found.providers[i] = { id = one.id, models = one.models } end
   for kind in next, renderers do found.renderers[#found.renderers + 1] = kind end
   found.header, found.footer = header ~= nil, footer ~= nil
   return found
@@ -599,6 +602,48 @@ function kage.register_tool(spec)
   end
   if #tools >= settings.max_tools then misuse(who, format("a script has at most %d tools", settings.max_tools)) end
   tools[#tools + 1] = one
+end
+
+-- Models that a script provides. The host asks for an answer as for an event; what is emitted is
+-- taken one by one, so that a script is never far ahead of who reads.
+
+local ERROR_KINDS = { transport = true, rate_limited = true, http = true, auth = true, unknown_model = true, decode = true }
+
+attach.provider = function()
+  function kage.register_provider(spec)
+    local who = "kage.register_provider"
+    if type(spec) ~= "table" then misuse(who, "takes a table") end
+    local id = need_text(who, "id", spec.id)
+    if not find(id, "^%w[%w._-]*$") or #id > 64 then misuse(who, "id must be up to 64 letters, digits, . _ -") end
+    if type(spec.stream) ~= "function" then misuse(who, "stream must be a function") end
+    if spec.models ~= nil and type(spec.models) ~= "table" then misuse(who, "models must be a list") end
+    local models = listed({})
+    for i = 1, rawlen(spec.models or {}) do
+      local one = rawget(spec.models, i)
+      if type(one) ~= "table" then misuse(who, "models must be a list of tables") end
+      if i > settings.max_models then misuse(who, format("a provider has at most %d models", settings.max_models)) end
+      models[i] = need_text(who, "id of a model", one.id)
+    end
+    local made = { id = id, models = models, stream = spec.stream }
+    dirty = true
+    for i, other in next, sources do
+      if other.id == id then
+        sources[i] = made
+        return
+      end
+    end
+    if #sources >= settings.max_providers then
+      misuse(who, format("a script has at most %d providers", settings.max_providers))
+    end
+    sources[#sources + 1] = made
+  end
+
+  function kage.provider_error(kind, message, status)
+    local who = "kage.provider_error"
+    if not ERROR_KINDS[kind] then misuse(who, "unknown kind " .. tostring(kind)) end
+    failure = { kind = kind, message = tostring(message), status = math_type(status) == "integer" and status or nil }
+    error(failure.message, 0)
+  end
 end
 
 -- Later calls. The host keeps the time and asks for each call as for an event.
@@ -1264,6 +1309,33 @@ function entry.tool(params)
     if one.name == params.name then return run_handler(one.name, one.execute, params.input) end
   end
   return { text = "no tool " .. tostring(params.name), is_error = true }
+end
+
+function entry.provider(params)
+  begin_entry()
+  failure = nil
+  local source
+  for _, one in next, sources do
+    if one.id == params.id then source = one end
+  end
+  if source == nil then return { error = "no provider " .. tostring(params.id), kind = "unknown_model" } end
+  local function emit(event)
+    if type(event) ~= "table" then misuse("emit", "takes a table") end
+    call("kage.provider.emit", { stream = params.stream, event = event })
+  end
+  local ok, words = run(function()
+    local given = source.stream(params.request, emit)
+    if type(given) == "table" then
+      for i = 1, rawlen(given) do emit(rawget(given, i)) end
+    elseif type(given) == "function" then
+      for event in given do emit(event) end
+    end
+  end)
+  if ok then return {} end
+  if failure ~= nil and failure.message == words then
+    return { error = words, kind = failure.kind, status = failure.status }
+  end
+  return { error = words }
 end
 
 function entry.timer(params)

@@ -25,6 +25,7 @@ from kaged.lua.events import EVENTS, EventKind
 from kaged.lua.folder import FoundScripts, ScriptFile
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
 from kaged.lua.moves import ScriptSessions, outcome_words
+from kaged.lua.providers import ScriptProviders, guarding_events, read_providers
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.timers import ScriptTimers
 from kaged.lua.tools import read_tools
@@ -109,6 +110,7 @@ class ScriptRuntime:
         self._at_load: list[JsonObject] = []
         self._tasks = Tasks("lua")
         self._timers = ScriptTimers(self._later_call, self._tasks)
+        self.providers = ScriptProviders(lambda: self.scripts, self._tasks)
         self._loading = asyncio.Lock()
 
     # -- loading -------------------------------------------------------------------------------
@@ -166,6 +168,10 @@ class ScriptRuntime:
         self._boxes = {script: _Mailbox() for script in fresh}
         self.dialogs.dismiss_all()
         self._offer_tools()
+        for script in fresh:
+            if script.registered.providers and (guards := guarding_events(script)):
+                said = f"it also guards by {', '.join(guards)}; a script does one or the other"
+                self.notice(script.stem, "error", f"kage.register_provider: not used, {said}")
         for script in scripts:
             self._sessions.drop(script.stem)
         self._timers.keep_only([script.worker for script in fresh])
@@ -190,6 +196,9 @@ class ScriptRuntime:
 
     async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
         """Do what a script asks for, if it may."""
+        if method == "kage.provider.emit":
+            # Only a question that the host has put to this worker has anything to emit to.
+            return await self.providers.emitted(worker, params)
         return await self._calls.call(worker, method, params)
 
     def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
@@ -486,5 +495,6 @@ def _described(script: Script) -> JsonObject:
         "events": [*sorted(registered.events)],
         "commands": [shown_object(one) for one in registered.commands],
         "tools": [one.name for one in read_tools(script.stem, registered.tools)[0]],
+        "providers": [name for one in read_providers(registered.providers) for name in one.shown],
         "restarts": script.restarts,
     }

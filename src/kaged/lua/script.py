@@ -19,7 +19,14 @@ from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
 from kaged.lua.folder import ScriptFile
 from kaged.lua.keeping import MAX_NAME_BYTES, MAX_STORE_BYTES
 from kaged.lua.launch import worker_request
-from kaged.lua.limits import MAX_TIMER_MS, MAX_TIMERS, MAX_TOOLS, ScriptLimits
+from kaged.lua.limits import (
+    MAX_PROVIDED_MODELS,
+    MAX_PROVIDERS,
+    MAX_TIMER_MS,
+    MAX_TIMERS,
+    MAX_TOOLS,
+    ScriptLimits,
+)
 from kaged.lua.values import from_wire, shown, to_wire
 from kaged.peer import Again, Connection, PeerProcess, RestartPolicy
 from kaged.sessions.entry import EntryDraft
@@ -51,6 +58,7 @@ class Registrations:
     events: frozenset[str] = frozenset()
     commands: tuple[JsonObject, ...] = ()
     tools: tuple[JsonValue, ...] = ()
+    providers: tuple[JsonValue, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -240,6 +248,8 @@ class Script:
             "api_version": API_VERSION,
             "host_version": self._parts.host_version,
             "max_tools": MAX_TOOLS,
+            "max_providers": MAX_PROVIDERS,
+            "max_models": MAX_PROVIDED_MODELS,
             "max_timers": MAX_TIMERS,
             "max_timer_ms": MAX_TIMER_MS,
             "store_bytes": MAX_STORE_BYTES,
@@ -426,4 +436,5 @@ def _registrations(told: JsonObject) -> Registrations:
         ),
         commands=tuple(one for one in members("commands") if isinstance(one, dict)),
         tools=tuple(members("tools")),
+        providers=tuple(members("providers")),
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from kaged.kernel.identity import Actor
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
+    from kaged.models.provided import ProviderQuestion
     from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms
@@ -214,6 +216,13 @@ class ScriptService:
         """Load a script once without letting it do anything; return what it asks for."""
         file = ScriptFile(name, f"{name}.lua", source)
         return await check_script(file, self._granted(name), self._parts)
+
+    async def ask_model(self, question: ProviderQuestion) -> AsyncGenerator[JsonObject]:
+        """Yield what a project's script answers as a model. Raises ModelError."""
+        runtime = await self._ready(question.project_id)
+        async with aclosing(runtime.providers.ask(question)) as events:
+            async for event in events:
+                yield event
 
     # -- own -----------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ SURFACE: Final = (
     _f("session.entries", "", "kage.Entry[]", "Gives metadata of every entry of the session, in order; never text.", LuaPower.SESSION_WRITE),
     _f("session.switch", "target: string", "", "Asks for another session: an id, the beginning of one, or a `value` of `list`.", LuaPower.SESSION_WRITE),
     _f("session.fork_to", "at?: string", "", "Asks for a fork at an entry, by default the last, and goes there.", LuaPower.SESSION_WRITE),
+    _f("register_provider", "spec: kage.Provider", "", 'Provides models, as `model = "lua:<id>/<model>"` in local.toml. Not for a script that also guards.', LuaPower.PROVIDER),
+    _f("provider_error", "kind: 'transport'|'rate_limited'|'http'|'auth'|'unknown_model'|'decode'; message: string; status?: integer", "", "Raises, in `stream`: the first two kinds, and `http` with a status that passes, are tried again.", LuaPower.PROVIDER),
     _f("fs.read", "path: string", "string", "Reads a file of the workdir."),
     _f("fs.write", "path: string; content: string", "", "Writes a file of the workdir, making folders; never inside `.git`."),
     _f("http.get", "url: string; options?: table", "kage.Answer", "Makes a request, within `[lua] net`."),
@@ -151,6 +153,27 @@ TYPES: Final = """\
 ---@field schema table  JSON Schema of the input, an object
 ---@field risk? 'read'|'write'|'exec'|'network'  'read' unless said otherwise; `network` marks results as untrusted
 ---@field execute fun(input: table): string|{ text: string, is_error?: boolean, structured?: table }
+
+---@class kage.Provider
+---@field id string  letters, digits, `.`, `_` and `-`
+---@field models? { id: string }[]  any name without it
+---@field stream fun(request: kage.ModelRequest, emit: fun(event: kage.ModelEvent)): nil|table|function
+
+---@class kage.ModelRequest
+---@field model string
+---@field system string
+---@field messages { role: string, content: table[] }[]
+---@field tools { name: string, description: string, input_schema: table }[]
+---@field settings table
+
+---@class kage.ModelEvent
+---@field type 'message_start'|'text_delta'|'thinking_delta'|'tool_call_start'|'tool_call_delta'|'tool_call_end'|'message_end'
+---@field delta? string
+---@field id? string  of a tool call
+---@field name? string
+---@field input? table
+---@field stop_reason? 'end_turn'|'tool_use'|'max_tokens'|'content_filter'
+---@field usage? { input: integer, output: integer, cache_read?: integer }
 
 ---@class kage.Command
 ---@field name string

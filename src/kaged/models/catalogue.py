@@ -16,6 +16,7 @@ from kaged.config.sections import Sections
 from kaged.kernel.call_facts import ModelIdentity
 from kaged.models.errors import ModelError
 from kaged.models.fallback import FallbackModel
+from kaged.models.provided import PROVIDED, AskProvider, ProvidedModel
 from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
 from kaged.models.script import ModelScript
 from kaged.models.scripted import BUILT_IN, SCRIPTED, ScriptedModel
@@ -62,6 +63,11 @@ class ModelCatalogue:
         self._sleep = sleep
         self._made: dict[str, _Made] = {}
         self._vendors: list[VendorModel] = []
+        self._ask_provider: AskProvider | None = None
+
+    def connect(self, ask_provider: AskProvider) -> None:
+        """Take who asks the scripts of projects, for models that these provide."""
+        self._ask_provider = ask_provider
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -112,6 +118,8 @@ class ModelCatalogue:
                 # It was read and can be played; asked something odd, it would only say so.
                 turns = made.attempts.turns
                 return {**row, "ok": True, "says": f"a script of {turns} turns", "took_ms": 0}
+            if isinstance(made.attempts, ProvidedModel):
+                return {**row, "ok": True, "says": "a script of each project", "took_ms": 0}
             request = ModelRequest(
                 [UserMessage("Answer with the single word: ready")],
                 settings={"max_tokens": CHECK_TOKENS},
@@ -163,7 +171,10 @@ class ModelCatalogue:
         return made
 
     def _attempts(self, alias: str, entry: ModelEntry, path: Path | None) -> Attempts:
-        if entry.model.partition(":")[0] != SCRIPTED:
+        vendor_name = entry.model.partition(":")[0]
+        if vendor_name == PROVIDED:
+            return ProvidedModel(alias, entry, self._ask_provider)
+        if vendor_name != SCRIPTED:
             vendor = VendorModel(alias, entry, clock=self._clock)
             self._vendors.append(vendor)
             return vendor

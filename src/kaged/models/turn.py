@@ -74,13 +74,16 @@ class ToolSpec:
 class ModelRequest:
     """One question to a model: the window, and the tools that it may call.
 
-    `agent` is the path of the agent that asks; vendors never see it, scripts go by it.
+    `agent` is the path of the agent that asks; vendors never see it, scripts go by it. Nor do they
+    see project and session, in which models are found that a project's scripts provide.
     """
 
     messages: Sequence[ModelMessage]
     tools: Sequence[ToolSpec] = ()
     settings: JsonObject = field(default_factory=dict)
     agent: str = "primary"
+    project_id: str = ""
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,14 @@ class Compactor:
         text = transcript_for(agent_run.model, plan.being)
         usual = f"{INSTRUCTION}\n{wish}"[:SUMMARY_LIMIT_CHARS] if wish else INSTRUCTION
         if not self.transforms.has_summarizing or not agent_run.is_top:
-            return await summarize(agent_run.model, text, agent_run.path, usual)
+            return await summarize(
+                agent_run.model,
+                text,
+                agent_run.path,
+                usual,
+                project_id=agent_run.run.project_id,
+                session_id=agent_run.run.session_id,
+            )
         asked: JsonObject = {
             "transcript": text,
             "instruction": usual,
@@ -281,6 +288,8 @@ class Compactor:
             (prompt or text)[: len(text) + MAX_PROMPT_GROWTH],
             agent_run.path,
             (instruction or usual)[:SUMMARY_LIMIT_CHARS],
+            project_id=agent_run.run.project_id,
+            session_id=agent_run.run.session_id,
         )
 
     async def _keep(

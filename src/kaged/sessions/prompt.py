@@ -54,6 +54,8 @@ async def assemble(
         messages=agent_run.view.write(messages),
         tools=tools,
         agent=agent_run.path,
+        project_id=agent_run.run.project_id,
+        session_id=agent_run.run.session_id,
     )
 
 

@@ -38,7 +38,13 @@ def transcript_for(model: Model, messages: Sequence[WindowMessage]) -> str:
 
 
 async def summarize(
-    model: Model, transcript: str, agent: str, instruction: str = INSTRUCTION
+    model: Model,
+    transcript: str,
+    agent: str,
+    instruction: str = INSTRUCTION,
+    *,
+    project_id: str = "",
+    session_id: str = "",
 ) -> tuple[str, Usage]:
     """Summarize a transcript with a model; returns the summary and what it took.
 
@@ -46,7 +52,10 @@ async def summarize(
         ModelError: the model did not answer, or with nothing.
     """
     request = ModelRequest(
-        messages=(SystemMessage(instruction), UserMessage(transcript)), agent=agent
+        messages=(SystemMessage(instruction), UserMessage(transcript)),
+        agent=agent,
+        project_id=project_id,
+        session_id=session_id,
     )
     turn: ModelTurn | None = None
     try:

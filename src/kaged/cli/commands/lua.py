@@ -42,7 +42,8 @@ def _show_scripts(found: Any, output: Output) -> None:
         if one["error"]:
             output.note(f"{one['name']}: {one['error']}")
         if one["refused"]:
-            idle = "" if one["commands"] or one["events"] else " and does nothing without it"
+            works = one["commands"] or one["events"] or one["tools"]
+            idle = "" if works else " and does nothing without it"
             output.note(
                 f"{one['name']}: asks for {', '.join(one['refused'])}, which is not granted{idle}; "
                 f"fix: [plugins.capabilities] {one['name']} = {json.dumps(one['refused'])} in "

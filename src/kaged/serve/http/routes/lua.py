@@ -36,6 +36,7 @@ class ScriptOut(ApiModel):
     events: list[str]
     commands: list[dict[str, Any]]
     tools: Annotated[list[str], Field(description="The tools that it gives to agents.")]
+    providers: Annotated[list[str], Field(description="The models that it provides.")]
     restarts: int
 
 
@@ -106,6 +107,7 @@ class CheckOut(ApiModel):
     events: list[str]
     commands: list[dict[str, Any]]
     tools: Annotated[list[str], Field(description="The tools that it gives to agents.")]
+    providers: Annotated[list[str], Field(description="The models that it provides.")]
     notices: list[str]
     used_at_load: list[str]
 
