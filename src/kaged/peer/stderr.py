@@ -10,6 +10,7 @@ from kaged.base import Clock, SystemClock
 
 TAIL_LINES = 50  # PH-SUP-19
 LINE_LIMIT_BYTES = 8 * 1024
+LINES_AT_ONCE = 100  # to the log, before others have their turn
 LINES_PER_S = 2000  # to the log; a peer that writes more gets a line that says how many are missing
 
 
@@ -30,6 +31,9 @@ class StderrTail(asyncio.Protocol):
         self._window_start_s = self._clock.monotonic_s()
         self._told = 0
         self._left_out = 0
+        self._for_log: deque[str] = deque()
+        self._telling = False
+        self._over = False
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -44,12 +48,10 @@ class StderrTail(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the peer wrote."""
         *whole, rest = (self._rest + data).split(b"\n")
-        lines: list[bytes] = []
-        for line in whole:
-            if len(line) > LINE_LIMIT_BYTES:
-                lines += _pieces(line)
-            else:
-                lines.append(line)
+        if whole and max(map(len, whole)) > LINE_LIMIT_BYTES:
+            lines = [piece for line in whole for piece in _pieces(line)]
+        else:
+            lines = whole
         while len(rest) >= LINE_LIMIT_BYTES:
             lines.append(rest[:LINE_LIMIT_BYTES])
             rest = rest[LINE_LIMIT_BYTES:]
@@ -63,8 +65,9 @@ class StderrTail(asyncio.Protocol):
             self._take([self._rest])
             self._rest = b""
         self._tell_left_out()
-        if not self._ended.done():
-            self._ended.set_result(None)
+        self._over = True
+        if not self._telling:
+            self._tell()
 
     def _take(self, lines: list[bytes]) -> None:
         now_s = self._clock.monotonic_s()
@@ -74,17 +77,30 @@ class StderrTail(asyncio.Protocol):
         told = lines[: LINES_PER_S - self._told]
         self._told += len(told)
         self._left_out += len(lines) - len(told)
-        for line in told:
-            self._on_line(_text(line))
+        self._for_log.extend(_text(line) for line in told)
+        if not self._telling:
+            self._tell()
         self._tail.extend(_text(line) for line in lines[-TAIL_LINES:])
 
     def _tell_left_out(self) -> None:
         if self._left_out:
-            self._on_line(f"[{self._left_out} lines left out: more than {LINES_PER_S} in a second]")
+            said = f"[{self._left_out} lines left out: more than {LINES_PER_S} in a second]"
+            self._for_log.append(said)
             self._left_out = 0
+
+    def _tell(self) -> None:
+        for _ in range(min(LINES_AT_ONCE, len(self._for_log))):
+            self._on_line(self._for_log.popleft())
+        self._telling = bool(self._for_log)
+        if self._telling:
+            asyncio.get_running_loop().call_soon(self._tell)
+        elif self._over and not self._ended.done():
+            self._ended.set_result(None)
 
 
 def _pieces(line: bytes) -> list[bytes]:
+    if not line:
+        return [line]
     return [line[at : at + LINE_LIMIT_BYTES] for at in range(0, len(line), LINE_LIMIT_BYTES)]
 
 

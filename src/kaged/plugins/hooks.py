@@ -142,9 +142,8 @@ class HookRunner:
             listens = PluginRole.OBSERVER in one.plugin.installed.manifest.roles
             answer = await self._fire_shortened(one, hook, context, params, _LISTS)
             said = parse_observer_answer(one.plugin.name, answer, retain=retain)
-            if said is None:
-                what = "the answer has no legal shape"
-                self._failed(one, hook, context, ErrorCode.INTERNAL_ERROR, what)
+            if isinstance(said, str):
+                self._failed(one, hook, context, ErrorCode.INTERNAL_ERROR, said)
             elif listens:
                 observed = observed.plus(said)
         return observed
@@ -158,7 +157,10 @@ class HookRunner:
             return "the compactor gave no answer"
         names = (message.get("id") for message in event.being_compacted)
         ids = [name for name in names if isinstance(name, str)]
-        checked = parse_compactor_result(answer, compacted_ids=ids, always_keep=event.always_keep)
+        # Each message that must stay is looked for among all that the plugin sent.
+        checked = await asyncio.to_thread(
+            parse_compactor_result, answer, compacted_ids=ids, always_keep=event.always_keep
+        )
         if isinstance(checked, CompactorFault):
             if checked.missing:
                 missing: list[JsonValue] = list(checked.missing)

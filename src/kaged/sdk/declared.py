@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from kaged.sdk.log import Log
 T = TypeVar("T")
 
 
-class DeclaredPlugin:
+class DeclaredPlugin(ABC):
     """What an author has declared, as far as a greeting and a conversation need to know it."""
 
     def __init__(self, name: str, version: str) -> None:
@@ -25,6 +26,6 @@ class DeclaredPlugin:
         self.on_project_deactivated: Callable[..., Any] | None = None
         self.log = Log()
 
+    @abstractmethod
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the plugin's loop and wait for it in another thread."""
-        raise NotImplementedError

@@ -82,6 +82,7 @@ def test_what_a_worker_registers_is_bounded_and_read_one_by_one() -> None:
         {"id": "ok", "models": 1},
     ]
     assert [one.shown for one in read_providers(odd)] == [["ok/*"]]
-    many: list[JsonValue] = [{"id": f"p{n}", "models": ["m"] * 1000} for n in range(100)]
+    models: list[JsonValue] = ["m"] * 1000
+    many: list[JsonValue] = [{"id": f"p{n}", "models": models} for n in range(100)]
     assert len(read_providers(many)) == 8
     assert len(read_providers(many)[0].models) == 64

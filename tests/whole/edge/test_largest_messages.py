@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,9 @@ from whole.harness.guests import STORAGE, Guest
 from whole.harness.model import ModelServer
 from whole.harness.project import Project
 from whole.harness.scripts import Scripts
-from whole.harness.status_watch import StatusWatch
+from whole.harness.status_watch import WORST_S, StatusWatch, held_up_s
 
 LARGE = Path(__file__).parents[2] / "guests" / "large_messages.py"
-WORST_S = 0.1
-"""Twice what `make bench` holds an idle machine to; before there were limits it was 0.2 to 1.1."""
 SHAPES = ("keys", "pairs", "text", "escapes", "digits")
 KINDS = ("result", "error", "notification", "sql", "params", "stray", "batch")
 PLUGIN = """
@@ -141,22 +138,6 @@ def guest(daemon: Daemon, tmp_path: Path) -> Iterator[Guest]:
     daemon.ask("DELETE", f"/plugins/{made.name}?force=true")
 
 
-def _held_up_s(daemon: Daemon, act: Callable[[], object]) -> float:
-    """Return the most that a request for the status cost meanwhile, in the best of three tries.
-
-    On a crowded machine processor time lies as well, though less than the clock on the wall. What
-    really holds up others is there each time.
-    """
-    best_s = math.inf
-    for _ in range(3):
-        with StatusWatch(daemon) as watch:
-            act()
-        best_s = min(best_s, watch.worst_s)
-        if best_s < WORST_S:
-            break
-    return best_s
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_message_of_a_plugin_holds_up_others(daemon: Daemon, guest: Guest, kind: str) -> None:
     def send(shape: str) -> None:
@@ -165,7 +146,7 @@ def test_no_message_of_a_plugin_holds_up_others(daemon: Daemon, guest: Guest, ki
             got = daemon.client.post(f"/api/v1/plugins/{guest.name}/call/a.b", json=body)
             assert "unavailable" not in got.text[:100], (shape, got.text[:300])
 
-    spent = {shape: _held_up_s(daemon, partial(send, shape)) for shape in SHAPES}
+    spent = {shape: held_up_s(daemon, partial(send, shape)) for shape in SHAPES}
     assert max(spent.values()) < WORST_S, spent
     assert len(guest.rows("plugin.spawned")) == 1
 
@@ -199,7 +180,7 @@ def test_the_lists_and_answers_of_an_mcp_server_hold_up_nobody(
         assert "unavailable" not in got.text[:100], (shape, kind, got.text[:300])
 
     spent = {
-        f"{shape} {kind}": _held_up_s(daemon, partial(ask, shape, kind))
+        f"{shape} {kind}": held_up_s(daemon, partial(ask, shape, kind))
         for shape in SHAPES
         for kind in ("text", "structured")
     }
@@ -226,7 +207,7 @@ def test_what_a_script_returns_keeps_or_shows_holds_up_nobody(
         def run() -> None:
             found.update(scripts.run(command, str(size)))
 
-        spent_s = _held_up_s(daemon, run)
+        spent_s = held_up_s(daemon, run)
         assert not found["is_error"], found["text"]
         assert spent_s < WORST_S
         if command == "names":

@@ -7,8 +7,10 @@ the interpreter, from answering is in it.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +18,8 @@ import httpx
 
 from whole.harness.daemon import PATIENCE_S, Daemon
 
+WORST_S = 0.1
+"""Twice what an idle machine is held to; before there were limits it was 0.2 to 1.1."""
 _CPU_OF_PROCESS = 2  # CPUCLOCK_SCHED of a whole process, as clock_getcpuclockid(3) makes it
 
 
@@ -58,3 +62,19 @@ class StatusWatch:
                 before_s = time.clock_gettime(self._clock)
                 client.get("/api/v1/status").raise_for_status()
                 self.spent_s.append(time.clock_gettime(self._clock) - before_s)
+
+
+def held_up_s(daemon: Daemon, act: Callable[[], object]) -> float:
+    """Return the most that a request for the status cost meanwhile, in the best of three tries.
+
+    On a crowded machine processor time lies as well, though less than the clock on the wall. What
+    really holds up others is there each time.
+    """
+    best_s = math.inf
+    for _ in range(3):
+        with StatusWatch(daemon) as watch:
+            act()
+        best_s = min(best_s, watch.worst_s)
+        if best_s < WORST_S:
+            break
+    return best_s
