@@ -24,6 +24,7 @@ PYTHON = (
     ),
     (SDK / "log.py", ("Log",)),
     (SDK / "http_request.py", ("http_request", "HttpAnswer", "HttpUnreachable")),
+    (SDK / "shared_files.py", ("shared_file",)),
     (
         ERRORS,
         (

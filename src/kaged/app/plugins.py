@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from kaged import __version__
@@ -20,6 +21,7 @@ from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.plugin_projects import PluginProjects
 from kaged.plugins.plugin_service import PluginService, ReloadProject
 from kaged.plugins.settings import model_traits
+from kaged.plugins.shared_files import clear_left
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
@@ -46,6 +48,8 @@ async def build_plugins(
 ) -> PluginService:
     """Put the plugin host together; nothing is started yet."""
     chosen = settings()
+    files_dir = chosen.places.cache_dir / "plugin-files"
+    await asyncio.to_thread(clear_left, files_dir)
     daemon, places = chosen.daemon.value, chosen.places
     broker = await StorageBroker.open(
         store,
@@ -76,6 +80,7 @@ async def build_plugins(
             daemon_version=__version__,
             log_level=daemon.logging.level.value,
             runtimes=daemon.sandbox.runtimes,
+            files_dir=files_dir,
             request_timeout_s=daemon.plugins.request_timeout_seconds,
         ),
         storage=broker,

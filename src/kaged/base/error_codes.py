@@ -190,6 +190,7 @@ _PLUGINS: _Rows = {
     "plugin_consent_missing": (403, "The operator did not agree to these files."),
     "plugin_consent_unknown": (404, "There is no open consent request of this id."),
     "plugin_error": (502, "A plugin failed, or reports an error of its own; see `detail`."),
+    "plugin_file_refused": (502, "A plugin's answer names a file that is not passed on."),
     "plugin_files_changed": (409, "The plugin's files are others than the operator agreed to."),
     "plugin_in_use": (409, "Sessions use the plugin; it is not removed without force."),
     "plugin_not_found": (404, "No plugin of this name is installed."),

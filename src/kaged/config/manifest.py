@@ -201,6 +201,10 @@ class Manifest:
     per_call_config: bool = key(
         Flag(), "Whether each call carries the config as `_config`.", default=False
     )
+    shared_files: bool = key(
+        Flag(), "Whether large payloads and bytes pass as files, in two shared folders.",
+        default=False,
+    )  # fmt: skip
     shutdown_timeout_sec: int = key(Whole(0, 30), "Seconds it gets to end by itself.", default=5)
     health_interval_sec: int = key(Whole(5, 300), "Seconds between health checks.", default=30)
     hook_timeout_sec: int = key(Whole(1, 60), "Seconds a hook may take.", default=10)

@@ -42,6 +42,7 @@ from kaged.plugins.errors import PluginConfigInvalid, StartFailed
 from kaged.plugins.handshake import HandshakeResult
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts
+from kaged.plugins.shared_files import SharedFiles
 from kaged.plugins.starts import waited_for_cpu_s
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import ErrorCode, RpcError
@@ -59,6 +60,12 @@ class PluginConversation:
         self.greeting: HandshakeResult | None = None
         self.config: JsonObject | None = None
         self._parts = parts
+        folder = parts.settings.files_dir
+        self.files = (
+            SharedFiles(folder / f"{plugin.name}-{parts.ids.ulid()}")
+            if folder is not None and plugin.manifest.shared_files
+            else None
+        )
         self._log = parts.log.bind(plugin=plugin.name)
         self._machine = ConversationMachine(
             plugin.manifest,
@@ -133,11 +140,14 @@ class PluginConversation:
         except KagedError as error:
             raise StartFailed("consent", error.message, fix=error.fix) from error
         try:
+            if self.files is not None:
+                await asyncio.to_thread(self.files.open)
             request = cage_request(
                 self.plugin,
                 projects=projects,
                 log_level=settings.log_level,
                 runtimes=settings.runtimes,
+                files=self.files,
             )
         except (CapabilityInvalid, CageError, OSError) as error:
             raise StartFailed("cage", str(error)) from error
@@ -169,7 +179,8 @@ class PluginConversation:
             and storage.available(self.plugin.name)
             and any(isinstance(c, StorageCapability) for c in self.plugin.manifest.capabilities)
         )
-        return self._machine.started(storage=available, projects=projects)
+        files = None if self.files is None else self.files.announced
+        return self._machine.started(storage=available, projects=projects, files=files)
 
     async def _carry_through(
         self, commands: Commands, config: Callable[[], JsonObject | None]
@@ -288,6 +299,7 @@ class PluginConversation:
         timeout_s = float(self.plugin.manifest.shutdown_timeout_sec)
         report = await self.peer.stop((SystemMethod.SHUTDOWN, {}), timeout_s)
         self._machine.close()
+        await self._close_files()
         await self._tasks.close()
         return report
 
@@ -306,8 +318,13 @@ class PluginConversation:
         self._machine.drain()
         if self._peer is not None:
             await self._peer.close()
+        await self._close_files()
         self._machine.close()
         await self._tasks.close()
+
+    async def _close_files(self) -> None:
+        if self.files is not None:
+            await asyncio.to_thread(self.files.close)
 
     # -- what the plugin does unasked: Owner ---------------------------------------------------
 

@@ -105,7 +105,9 @@ class ConversationMachine:
 
     # -- the handshake -------------------------------------------------------------------------
 
-    def started(self, *, storage: bool, projects: list[str]) -> Commands:
+    def started(
+        self, *, storage: bool, projects: list[str], files: JsonObject | None = None
+    ) -> Commands:
         """Called when the process runs. `storage` says whether it can use its tables."""
         if self.state is not ConversationState.STARTING:
             return ()
@@ -113,7 +115,7 @@ class ConversationMachine:
             return (Fail(self._fault),)
         self.state = ConversationState.HANDSHAKE
         params = handshake.greeting_params(
-            self._manifest, self._daemon_version, storage=storage, projects=projects
+            self._manifest, self._daemon_version, storage=storage, projects=projects, files=files
         )
         return (Initialize(params),)
 

@@ -19,6 +19,7 @@ from kaged.kernel.capabilities import (
 from kaged.kernel.policy import CagePolicy
 from kaged.plugins.errors import StartFailed
 from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.shared_files import IN_CAGE, OUT_CAGE, SharedFiles
 
 PYTHON_PATH = "/opt/kaged/sdk/python"
 PYTHON_SDK = f"{PYTHON_PATH}/kaged"
@@ -34,6 +35,8 @@ VARIABLES: Final = (
     ("KAGED_CONFIG_ROOT", "the folder behind `config:` paths, for plugins that have one"),
     ("KAGED_PROJECT_ROOT", "the folder behind `project:` paths, where exactly one project uses it"),
     ("KAGED_PROJECT_ID", "the id of that project"),
+    ("KAGED_FILES_IN", "with `shared_files: true`: files from the host, read-only"),
+    ("KAGED_FILES_OUT", "with `shared_files: true`: where it puts files for the host"),
     ("HOME", "the same as KAGED_PLUGIN_DIR"),
     ("PATH", "where programs are; `exec:` entries and runtimes add to it"),
     ("LANG", "C.UTF-8"),
@@ -50,6 +53,8 @@ FOLDERS: Final = (
     ("KAGED_CONFIG_ROOT", "its data, kept over updates and with `uninstall --keep-data`"),
     (PYTHON_PATH, "the Python SDK, as `kaged_sdk` and `kaged.sdk`, read-only"),
     (JS_SDK, "the JavaScript SDK, read-only"),
+    (IN_CAGE, "with `shared_files: true`: long payloads, while their call lasts, read-only"),
+    (OUT_CAGE, "with `shared_files: true`: files that its answers name; empty at each start"),
     ("/tmp", "its own, in memory, gone when it ends"),  # noqa: S108 - a place in the cage
 )
 """Which folders it finds, for the reference."""
@@ -61,6 +66,7 @@ def cage_request(
     projects: Mapping[str, Path],
     log_level: str,
     runtimes: Mapping[str, Path],
+    files: SharedFiles | None = None,
 ) -> CageRequest:
     """Return the request for a plugin's process; `projects` are the roots of those that use it.
 
@@ -91,9 +97,14 @@ def cage_request(
             ("KAGED_PLUGIN_NAME", plugin.name),
             ("KAGED_PLUGIN_DIR", directory),
             ("KAGED_API_VERSION", str(KAGED_API)),
+            *(
+                ()
+                if files is None
+                else (("KAGED_FILES_IN", IN_CAGE), ("KAGED_FILES_OUT", OUT_CAGE))
+            ),
         ),
         own_dirs=(directory, str(plugin.data_dir)),
-        mounts=sdk_mounts(),
+        mounts=(*sdk_mounts(), *(() if files is None else files.mounts)),
         runtimes=tuple((name, str(path)) for name, path in runtimes.items()),
     )
 

@@ -35,9 +35,14 @@ class HandshakeFault:
 
 
 def greeting_params(
-    manifest: Manifest, daemon_version: str, *, storage: bool, projects: list[str]
+    manifest: Manifest,
+    daemon_version: str,
+    *,
+    storage: bool,
+    projects: list[str],
+    files: JsonObject | None = None,
 ) -> JsonObject:
-    """Return the params of `initialize` (PH-HAND-03 to PH-HAND-07)."""
+    """Return the params of `initialize` (PH-HAND-03 to PH-HAND-07); `files` are shared folders."""
     slugs: list[JsonValue] = list(projects)
     return {
         "daemon_version": daemon_version,
@@ -45,6 +50,7 @@ def greeting_params(
         "plugin_name": manifest.name,
         "storage_available": storage,
         "projects": slugs,
+        **({} if files is None else {"shared_files": files}),
     }
 
 

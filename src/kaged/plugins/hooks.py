@@ -15,6 +15,7 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.pluginwords import Hook, PluginRole
 from kaged.peer import PeerTimeout
+from kaged.plugins.conversation import PluginConversation
 from kaged.plugins.declarations import Declaration, is_compactor
 from kaged.plugins.observers import Observed, parse_observer_answer
 from kaged.plugins.parts import HostParts
@@ -222,7 +223,7 @@ class HookRunner:
             config = one.declaration.deliverable(plugin.schemas, plugin.system_config)
             try:
                 async with asyncio.timeout(timeout_s), plugin.under(config, body):
-                    answer = await conversation.request(HOOK_NAMESPACE + hook, body, timeout_s)
+                    answer = await _asked(conversation, HOOK_NAMESPACE + hook, body, timeout_s)
             except (TimeoutError, PeerTimeout):
                 plugin.metrics.hook_timeouts += 1
                 self._tell("plugin.hook.timeout", one, hook, timeout_sec=timeout_s)
@@ -270,6 +271,28 @@ class HookRunner:
         about = {"name": one.plugin.name, "hook": hook.value}
         placed = {**about, "agent_path": one.declaration.agent_path, **data}
         self._parts.post(event, placed, of_request)
+
+
+async def _asked(
+    conversation: PluginConversation, method: str, body: JsonObject, timeout_s: float
+) -> JsonValue:
+    """Ask; lists that do not fit into a line pass as a file, where the plugin shares files.
+
+    Raises:
+        Unsendable: they fit into neither.
+    """
+    try:
+        return await conversation.request(method, body, timeout_s)
+    except Unsendable:
+        if conversation.files is None:
+            raise
+    lists: JsonObject = {name: one for name, one in body.items() if isinstance(one, list)}
+    rest = {name: value for name, value in body.items() if name not in lists}
+    reference = await conversation.files.put(lists)
+    try:
+        return await conversation.request(method, {**rest, **reference}, timeout_s)
+    finally:
+        conversation.files.take_back(reference)
 
 
 def _with_hook(participants: Sequence[Participant], hook: Hook) -> Iterator[Participant]:

@@ -30,6 +30,7 @@ class HostSettings:
     daemon_version: str
     log_level: str = "info"
     runtimes: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    files_dir: Path | None = None  # where folders that plugins share with the host are made
     initialize_timeout_s: float = 10.0  # PH-HAND-15
     request_timeout_s: float = 30.0  # PH-METH-22
     ping_timeout_s: float = 5.0  # PH-SUP-15

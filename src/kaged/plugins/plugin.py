@@ -412,6 +412,8 @@ class HostedPlugin:
         error_code: int | None = ErrorCode.INTERNAL_ERROR.value
         try:
             answer = await self.ask(conversation, method, params, context, config, timeout_s)
+            if conversation.files is not None:
+                answer = await conversation.files.resolved(answer)
         except KagedError as error:
             error_code = number_of_error(error)
             if isinstance(error, RpcError) and error.reserved:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kaged.sdk.handshake import API_VERSION
 from kaged.sdk.plugin import Plugin, base64_text, create_plugin
+from kaged.sdk.shared_files import shared_file
 from kaged.wire.errors import (
     ConfigInvalid,
     InvalidParams,
@@ -32,6 +33,7 @@ __all__ = [
     "RpcError",
     "base64_text",
     "create_plugin",
+    "shared_file",
 ]
 
 

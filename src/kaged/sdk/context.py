@@ -62,6 +62,10 @@ def split_params(
 ) -> tuple[JsonObject, CallContext]:
     """Take `_context` and `_config` out of a call's parameters; the rest is the caller's own."""
     own = dict(params)
+    if "_file" in own:
+        from kaged.sdk.shared_files import members_of  # noqa: PLC0415 - most plugins share none
+
+        own.update(members_of(own.pop("_file")))
     raw = own.pop("_context", None)
     config = own.pop("_config", None)
     read = cast("dict[str, JsonValue]", raw if isinstance(raw, dict) else {}).get

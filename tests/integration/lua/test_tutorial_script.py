@@ -67,7 +67,7 @@ async def test_the_fence_of_the_tutorial_stands_until_the_grant(lab: LuaLab) -> 
 
 
 async def test_the_reference_lists_exactly_what_a_script_finds(lab: LuaLab) -> None:
-    powers = ["session_write", "exec", "env", "net", "crypto"]
+    powers = ["session_write", "exec", "env", "net", "crypto", "provider"]
     assert parse_powers(powers)
     lab.grants["probe"] = powers
     asked = ", ".join(f"'{one}'" for one in powers)
