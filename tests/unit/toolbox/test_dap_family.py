@@ -43,6 +43,9 @@ class Pipe(asyncio.WriteTransport):
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closed
+
     def get_write_buffer_size(self) -> int:
         return 0
 

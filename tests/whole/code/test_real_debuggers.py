@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 
 from requirements.marker import whole
 from whole.harness.agents import agent, caged, path_of, rows_of
-from whole.harness.code import Debugger
+from whole.harness.code import Debugger, PlannedAdapter
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer
 from whole.harness.project import Project
@@ -350,13 +351,20 @@ int main(int argc, char **argv) {
 def built(project: Project) -> None:
     """Build the C program with what a debugger needs."""
     source = project.write("main.c", C)
-    compiler = shutil.which("gcc")
-    assert compiler, "gcc is missing: run scripts/setup --tests"
-    command = [compiler, "-g", "-O0", "-o", str(project.root / "main"), str(source)]
+    command = [compiler(), "-g", "-O0", "-o", str(project.root / "main"), str(source)]
     subprocess.run(command, check=True)
 
 
-@whole("AT-DAP-16", "AT-DAP-18", "AT-DAP-19", "AT-PERM-23", "AT-DAP-30", "AT-DAP-52", "AT-DAP-36")
+@whole(
+    "AT-BEY-02",
+    "AT-DAP-16",
+    "AT-DAP-18",
+    "AT-DAP-19",
+    "AT-PERM-23",
+    "AT-DAP-30",
+    "AT-DAP-52",
+    "AT-DAP-36",
+)
 def test_a_native_program_is_debugged_where_ptrace_is_allowed(program: Project) -> None:
     built(program)
     launch: dict[str, Any] = {"runtime": "c", "script": "./main", "args": ["one"]}
@@ -393,6 +401,112 @@ def test_a_native_program_is_debugged_where_ptrace_is_allowed(program: Project) 
         it.do("disconnect")
 
 
+def compiler() -> str:
+    """Return the C compiler."""
+    found = shutil.which("gcc")
+    assert found, "gcc is missing: run scripts/setup --tests"
+    return found
+
+
+@whole("AT-BEY-02", "AT-DAP-18")
+def test_a_program_is_built_before_it_is_debugged(program: Project) -> None:
+    loose, strict = (
+        agent("debug", cage=caged("rw:.", capabilities=["exec"], seccomp=profile))
+        for profile in ("relaxed", "default")
+    )
+    program.describe(cage="disabled", subagents={"loose": loose, "coder": strict})
+    program.reload()
+    source = program.write("main.c", C)
+    build = [compiler(), "-g", "-O0", "-o", "main", "main.c"]
+    launch: dict[str, Any] = {"runtime": "c", "script": "./main", "args": ["one"], "build": build}
+    refused = Debugger(program, WHO["default"]).refusal("launch", **launch)
+    assert refused["code"] == "dap_requires_relaxed_seccomp"
+    assert "seccomp: relaxed" in refused["data"]["fix"]
+    assert not (program.root / "main").exists(), "what is refused builds nothing"
+    for cage in ("no cage", "relaxed"):
+        it = Debugger(program, WHO[cage])
+        begun = it.do("launch", **launch)
+        assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
+        it.do("set_breakpoint", path="./main.c", line=6)
+        assert it.do("continue")["location"]["line"] == 6
+        it.do("disconnect")
+        (program.root / "main").unlink()
+        # What does not build is not debugged, and its compiler says why.
+        source.write_text(C.replace("int y = x * 2;", "int y = nonsense;"), encoding="utf-8")
+        failed = it.refusal("launch", **launch)
+        assert failed["code"] == "dap_request_failed"
+        assert failed["data"]["detail"]["exit_code"] == 1
+        assert "nonsense" in failed["data"]["detail"]["output"]
+        assert it.refusal("threads")["code"] == "dap_session_ended"
+        source.write_text(C, encoding="utf-8")
+        nothing = it.refusal("launch", **{**launch, "build": [compiler(), "--version"]})
+        assert nothing["code"] == "file_not_found", "a build that makes no such program"
+        missing = it.refusal("launch", **{**launch, "build": ["no-such-builder"]})
+        assert missing["code"] == "dap_request_failed"
+    canary = program.root.parent / "outside.txt"
+    outside = ["/bin/sh", "-c", f"echo $WORD > said; touch {canary}"]
+    caged_one = Debugger(program, WHO["relaxed"])
+    caged_one.refusal("launch", **{**launch, "build": outside, "env": {"WORD": "given"}})
+    assert program.read("said") == "given\n"
+    assert not canary.exists(), "it is built in the cage of who asks"
+
+
+@whole("AT-BEY-02")
+def test_gdb_debugs_where_there_is_no_lldb(module_path: Path) -> None:
+    found = shutil.which("gdb")
+    assert found, "gdb is missing: run scripts/setup --tests"
+    said = subprocess.run([found, "--version"], capture_output=True, check=True, text=True)
+    version = int(said.stdout.splitlines()[0].split()[-1].partition(".")[0])
+    folder = module_path / "only-gdb"
+    folder.mkdir()
+    for name in ("gdb", "bwrap", "git"):
+        place = shutil.which(name)
+        assert place, name
+        (folder / name).symlink_to(place)
+    made = Daemon(
+        module_path / "gdb-home", config="[dap]\nwait_seconds = 60\n", env={"PATH": str(folder)}
+    )
+    made.start()
+    try:
+        project = made.load(Project(module_path / "gdb-project", cage="disabled"))
+        built(project)
+        it = Debugger(project)
+        launch: dict[str, Any] = {"runtime": "c", "script": "./main", "args": ["one"]}
+        if version < 14:
+            refused = it.refusal("launch", **launch)
+            assert refused["code"] == "dap_adapter_not_found"
+            assert refused["data"]["detail"]["command"] == [
+                str(folder / "gdb"),
+                "--interpreter=dap",
+            ]
+            assert "gdb 14" in refused["data"]["fix"]
+        else:
+            assert it.do("launch", **launch)["location"]["path"] == "./main.c"
+            it.do("set_breakpoint", path="./main.c", line=6, condition="x == 4")
+            assert it.do("continue")["location"]["line"] == 6
+            assert it.do("evaluate", expression="x + 1")["result"] == "5"
+            assert it.do("continue")["exit_code"] == 3
+            it.do("disconnect")
+        (folder / "gdb").unlink()
+        nothing = it.refusal("launch", **launch)
+        assert nothing["data"]["detail"]["command"] == ["lldb-dap"]
+        # What speaks as gdb does is started and asked as gdb is.
+        adapter = PlannedAdapter(project)
+        script = f'#!/bin/sh\necho "$@" > {folder}/words\nexec {shlex.join(adapter.command)}\n'
+        (folder / "gdb").write_text(script, encoding="utf-8")
+        (folder / "gdb").chmod(0o755)
+        adapter.launched(runtime="c", script="./main", args=["one"], env={"A": "b"})
+        assert (folder / "words").read_text(encoding="utf-8") == "--interpreter=dap\n"
+        [asked] = adapter.received("launch")
+        arguments = asked["arguments"]
+        assert arguments["stopAtBeginningOfMainSubprogram"] is True
+        assert "stopOnEntry" not in arguments
+        assert (arguments["program"], arguments["env"]) == (str(project.root / "main"), {"A": "b"})
+        adapter.do("disconnect")
+    finally:
+        made.close()
+
+
 GO = """package main
 
 import (
@@ -421,7 +535,7 @@ func main() {
 """
 
 
-@whole("AT-DAP-16", "AT-DAP-19", "AT-DAP-10")
+@whole("AT-BEY-02", "AT-DAP-16", "AT-DAP-19", "AT-DAP-10")
 @pytest.mark.parametrize("cage", ["no cage", "relaxed"])
 def test_a_go_program_is_debugged_from_source_and_built_in_a_relaxed_cage(
     program: Project, cage: str

@@ -237,6 +237,32 @@ def test_a_rename_right_after_the_start_reaches_every_file(project: Project, nam
     assert left == []
 
 
+@whole("AT-LSP-45")
+def test_a_module_is_not_moved_away_from_its_importers(project: Project) -> None:
+    reader = agent("code.*", cage=caged("rw:./pack"))
+    project.describe(cage="disabled", subagents={"reader": reader})
+    project.reload()
+    project.write("pack/__init__.py", "")
+    project.write("pack/util.py", "def greet() -> str:\n    return 'x'\n")
+    project.write("pack/alone.py", "x = 'util'\n")
+    project.write("lib/use.py", "import os\nfrom pack import util\n\nprint(util.greet(), os)\n")
+    move = {"path": "./pack/util.py", "new_path": "./pack/tool.py"}
+    refused = project.fail("code.lsp", action="rename_file", **move)
+    assert refused["code"] == "rename_not_possible"
+    [importer] = refused["data"]["detail"]["imported_by"]
+    assert importer == {"path": "./lib/use.py", "line": 2, "preview": "from pack import util"}
+    hidden = project.fail("code.lsp", READER, action="rename_file", **move)
+    [importer] = hidden["data"]["detail"]["imported_by"]
+    assert importer == {"path": "./lib/use.py", "line": 2, "outside_cage": True}
+    assert (project.root / "pack/util.py").exists()
+    assert not (project.root / "pack/tool.py").exists()
+    moved = ask(project, "rename_file", path="./pack/alone.py", new_path="./pack/single.py")
+    assert (moved["files_changed"], project.read("pack/single.py")) == (0, "x = 'util'\n")
+    project.write("lib/use.py", "print()\n")
+    ask(project, "rename_file", **move)
+    assert (project.root / "pack/tool.py").exists()
+
+
 TS_TYPES = """export interface User {
   name: string;
   speak(): string;

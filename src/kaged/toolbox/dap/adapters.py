@@ -31,6 +31,10 @@ class Kind(StrEnum):
 JS_DEBUG: Final = "js-debug-adapter"
 LLDB_DAP: Final = "lldb-dap"
 _LLDB_NEWEST, _LLDB_OLDEST = 40, 18
+GDB: Final = "gdb"
+_GDB_ADAPTER: Final = (GDB, "--interpreter=dap")
+NO_DAP: Final = "Interpreter `dap' unrecognized"
+"""What a gdb says that is older than 14, or was built without Python."""
 PLACES: Final = ("${client}", "${port}", "${socket}")
 """Words that say where a listening adapter and its relay meet; see `adapter_relay`."""
 BUILD_S: Final = 120.0
@@ -116,6 +120,8 @@ def plan_adapter(
         return _node(runtime, choice, environ, caged=caged)
     if choice.type == "bun" and choice.adapter is None:
         return _inspector(runtime, choice, Kind.BUN, environ, caged=caged)
+    if choice.adapter == (LLDB_DAP,) and _lldb_dap(environ) is None and _there(GDB, environ):
+        choice = replace(choice, type=GDB, adapter=_GDB_ADAPTER)
     argv = _found(runtime, choice.adapter or choice.command or (), environ)
     if not any(place in word for word in argv for place in PLACES):
         return AdapterPlan(runtime, choice.type, Kind.DAP, argv, ptrace)
@@ -226,13 +232,9 @@ def _found(
     runtime: str, argv: tuple[str, ...], environ: Mapping[str, str], name: str = ""
 ) -> tuple[str, ...]:
     program = argv[0] if argv else ""
-    path = environ.get("PATH", os.defpath)
-    found = shutil.which(program, path=path) if program else None
-    if found is None and program == LLDB_DAP:
-        # Debian and Ubuntu install it under its version only.
-        numbers = range(_LLDB_NEWEST, _LLDB_OLDEST - 1, -1)
-        names = (shutil.which(f"{program}-{number}", path=path) for number in numbers)
-        found = next(filter(None, names), None)
+    found = _there(program, environ) if program else None
+    if program == LLDB_DAP:
+        found = _lldb_dap(environ)
     if found is None:
         known = name or PurePosixPath(program).name
         hint = _INSTALL.get(known, f"install {known} and put it on the daemon's PATH")
@@ -243,3 +245,25 @@ def _found(
             detail={"runtime": runtime, "command": list(argv), "install": hint},
         )
     return (found, *argv[1:])
+
+
+def too_old(plan: AdapterPlan) -> ToolError:
+    """Return the error for a gdb that does not speak DAP."""
+    hint = f"install gdb 14 or newer with Python, or lldb: {_INSTALL[LLDB_DAP]}"
+    return ToolError(
+        f"the debug adapter for {plan.runtime} is too old: {plan.argv[0]} does not speak DAP",
+        code="dap_adapter_not_found",
+        fix=hint,
+        detail={"runtime": plan.runtime, "command": list(plan.argv), "install": hint},
+    )
+
+
+def _there(program: str, environ: Mapping[str, str]) -> str | None:
+    return shutil.which(program, path=environ.get("PATH", os.defpath))
+
+
+def _lldb_dap(environ: Mapping[str, str]) -> str | None:
+    """Find lldb-dap. Debian and Ubuntu install it under its version only."""
+    versions = range(_LLDB_NEWEST, _LLDB_OLDEST - 1, -1)
+    names = (LLDB_DAP, *(f"{LLDB_DAP}-{number}" for number in versions))
+    return next(filter(None, (_there(name, environ) for name in names)), None)

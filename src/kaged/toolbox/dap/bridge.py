@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from typing import Final
 
@@ -14,13 +14,21 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageProcess, Spawner
 from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import SeccompProfile
-from kaged.toolbox.dap.adapters import AdapterPlan, needs_ptrace, plan_adapter, require_known
+from kaged.toolbox.dap.adapters import (
+    NO_DAP,
+    AdapterPlan,
+    needs_ptrace,
+    plan_adapter,
+    require_known,
+    too_old,
+)
 from kaged.toolbox.dap.backend import (
     CageLauncher,
     ProcessBackend,
     launch_uncaged,
     start_backend,
 )
+from kaged.toolbox.dap.building import build_program
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
@@ -98,6 +106,16 @@ class DapBridge:
                 )
         return plan_adapter(runtime, choice, self.environ, caged=policy is not None)
 
+    async def build(
+        self, call: ToolInvocation, command: Sequence[str], env: Mapping[str, str], cwd: str
+    ) -> None:
+        """Build the program that is about to be debugged. Raises DapRequestFailed."""
+
+        async def start(plan: AdapterPlan, mark: str) -> CageProcess:
+            return await self._spawn(call, plan, cwd, mark)
+
+        await build_program(start, command, env)
+
     async def start(
         self,
         call: ToolInvocation,
@@ -160,6 +178,8 @@ class DapBridge:
                     fix=error.fix or "",
                     detail=error.detail,
                 ) from error
+            if isinstance(error, DapSessionEnded) and NO_DAP in said:
+                raise too_old(plan) from error
             if isinstance(error, DapSessionEnded) and said:
                 raise DapSessionEnded(error.message + said, fix=error.fix or "") from error
             raise

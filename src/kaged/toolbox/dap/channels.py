@@ -49,6 +49,10 @@ class AdapterChannel(asyncio.WriteTransport):
         """End the connection."""
         self._channels.leave(self._number)
 
+    def is_closing(self) -> bool:
+        """Return whether the relay takes nothing any more."""
+        return self._channels.is_closing()
+
     def get_write_buffer_size(self) -> int:
         """Return how much the relay has not read yet."""
         return self._channels.pending()
@@ -129,8 +133,12 @@ class Channels(asyncio.Protocol):
 
     def send(self, kind: int, number: int, body: bytes = b"") -> None:
         """Send a message to the relay; none after the end."""
-        if self._writer is not None and not self._ended:
+        if self._writer is not None and not self._ended and not self._writer.is_closing():
             self._writer.write(HEAD.pack(kind, number, len(body)) + body)
+
+    def is_closing(self) -> bool:
+        """Return whether the relay is gone, or about to be."""
+        return self._writer is not None and self._writer.is_closing()
 
     def pending(self) -> int:
         """Return how many bytes the relay has not read yet."""

@@ -29,13 +29,18 @@ async def launch(view: View) -> JsonValue:
     """Start a program under the debugger."""
     call, bridge, args = view.call, view.bridge, view.args
     script, cwd = call.paths[0], call.paths[1]
-    _require(script, directory=False)
+    build = cast("list[str]", args.get("build") or [])
+    if not build:
+        _require(script, directory=False)
     _require(cwd, directory=True)
     plan = bridge.plan(call, cast("str", args["runtime"]))
     policy = call.context.cage_policy
     stop_on_entry = args.get("stop_on_entry") is not False
-    env = dict(policy.env) if policy is not None else {}
-    env |= cast("dict[str, str]", args.get("env") or {})
+    given = cast("dict[str, str]", args.get("env") or {})
+    if build:
+        await bridge.build(call, build, given, cwd.resolved)
+        _require(script, directory=False)
+    env = {**dict(policy.env if policy is not None else ()), **given}
     arguments = launch_arguments(
         plan,
         script=script.resolved,
@@ -179,6 +184,9 @@ def launch_arguments(
             arguments |= _go(script, plan.output)
         case "lldb-dap":
             arguments["env"] = [f"{name}={value}" for name, value in env.items()]
+        case "gdb":
+            arguments["stopAtBeginningOfMainSubprogram"] = stop_on_entry
+            del arguments["stopOnEntry"]  # would stop at the loader's first instruction
         case "pwa-node" if plan.kind is Kind.LISTENING:
             # In a terminal, that is by us: so its exit code and all that it prints are known.
             arguments |= {"console": "integratedTerminal", "runtimeExecutable": plan.program}
@@ -210,6 +218,8 @@ def attach_arguments(plan: AdapterPlan, host: str, port: int) -> JsonObject:
             arguments |= {"connect": {"host": host, "port": port}, "justMyCode": False}
         case "lldb-dap":
             arguments |= {"gdb-remote-hostname": host, "gdb-remote-port": port}
+        case "gdb":
+            arguments["target"] = f"{host}:{port}"
         case "pwa-node" if plan.kind is Kind.LISTENING:
             arguments |= {"address": host, "port": port}
         case _:

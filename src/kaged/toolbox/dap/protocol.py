@@ -73,7 +73,9 @@ class DapConnection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
-        return self._writer is not None and not self._ended
+        # One that ended at once closes its input before its output is found to have ended.
+        writer = self._writer
+        return writer is not None and not self._ended and not writer.is_closing()
 
     # -- asking ----------------------------------------------------------------------------------
 

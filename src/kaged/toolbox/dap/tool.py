@@ -101,6 +101,12 @@ PARAMETERS: Final[JsonObject] = closed(
         ),
         "script": _text("launch: the program to debug."),
         "args": array({"type": "string"}, "launch: its arguments.", maxItems=1000),
+        "build": array(
+            {"type": "string", "minLength": 1, "maxLength": 4096},
+            "launch: a command that builds the program first, as a list without a shell.",
+            minItems=1,
+            maxItems=200,
+        ),
         "env": {
             "type": "object",
             "additionalProperties": {"type": "string"},

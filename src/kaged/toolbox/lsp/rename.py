@@ -10,6 +10,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.toolbox.lsp.edits import EditPlan, apply_edits, located, parse_workspace_edit
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound, RenameNotPossible
 from kaged.toolbox.lsp.filesync import decoded
+from kaged.toolbox.lsp.importers import require_not_imported
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename_check import require_complete
@@ -53,7 +54,7 @@ async def rename_symbol(question: LspCall) -> JsonValue:
 
 
 async def rename_file(question: LspCall) -> JsonValue:
-    """Answer rename_file. A file without a server just moves."""
+    """Answer rename_file. A file without a server just moves, unless Python files import it."""
     bridge, old = question.bridge, question.path
     bridge.require_file(old)
     new = question.call.workspace.resolve(question.text("new_path"))
@@ -65,6 +66,7 @@ async def rename_file(question: LspCall) -> JsonValue:
         async with bridge.ready(old, question.session_id) as ready:
             changed = await _move(question, ready.server, old, new)
     except LspServerNotFound:
+        await require_not_imported(question, old)
         changed = await _carry_out(question, None, EditPlan(), {}, move=(old, new))
     return {"old_path": old.relative, "new_path": new.relative, **_result(changed)}
 
@@ -80,6 +82,8 @@ async def _move(
         asked: JsonObject = {"files": files}
         plan = parse_workspace_edit(await _ask(question, server, _WILL_RENAME, asked))
     targets = _require_writable(question, plan)
+    if not plan.files:
+        await require_not_imported(question, old)
     changed = await _carry_out(question, server, plan, targets, move=(old, new))
     await question.bridge.sync.open(server, new)
     server.notify("workspace/didRenameFiles", {"files": files})

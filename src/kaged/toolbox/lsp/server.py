@@ -213,7 +213,8 @@ class LspServer:
                 f"the {self.language} language server did not answer {method} "
                 f"within {limit_s:g} seconds and was ended",
                 code="lsp_timeout",
-                fix="try again: it starts anew at the next call",
+                fix="try again: it starts anew at the next call; where a project needs longer, the "
+                "operator raises request_timeout_seconds in [lsp]",
                 detail={"language": self.language, "method": method},
             ) from error
         except (PeerGone, PeerStalled) as error:
