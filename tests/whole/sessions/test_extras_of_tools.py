@@ -15,7 +15,7 @@ from requirements.marker import whole
 from whole.harness.daemon import Daemon, exactly, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.project import Project
-from whole.harness.talk import Talk, fresh
+from whole.harness.talk import Talk, asked, fresh, tool_answers
 
 TOOLS = Path(__file__).parents[3] / "build" / "tools" / "node_modules" / ".bin"
 FAKE = Path(__file__).parents[2] / "guests" / "fake_lsp_server.py"
@@ -196,15 +196,19 @@ def test_a_logpoint_is_advised_and_observes_without_stopping(
     project = loaded(extra, tmp_path / "p", a__py=text)
     (described,) = [one for one in project.get("/tools")["tools"] if one["name"] == "debug"]
     assert "log_message breakpoints observe without stopping" in described["description"]
-    made = Talk(project, model).use(
-        ("debug", {"action": "launch", "runtime": "python", "script": "a.py"}),
-        (
-            "debug",
-            {"action": "set_breakpoint", "path": "a.py", "line": 3, "log_message": "x is {x}"},
-        ),
-        ("debug", {"action": "continue"}),
+    talk = Talk(project, model)
+    run = talk.hear(
+        call("debug", action="launch", runtime="python", script="a.py"),
+        call("debug", action="set_breakpoint", path="a.py", line=3, log_message="x is {x}"),
+        call("debug", action="continue"),
+        say("Done."),
     )
+    made = talk.calls()
     ended = made[2]["result"]
     assert ended["status"] == "exited", made
-    assert all(f"x is {number}" in ended["output"] for number in range(3))
+    told = tool_answers(asked(model, run["word"])[-1])  # the agent itself, by the later call
+    assert len(told) == 3
+    for number in range(3):
+        assert f"x is {number}" in ended["output"]
+        assert f"x is {number}" in told[2]
     assert extra.audit("debug.breakpoint_hit", project_id=project.id) == []
