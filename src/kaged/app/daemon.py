@@ -19,7 +19,7 @@ from kaged import __version__
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
-from kaged.base.foreign import describe_error
+from kaged.base.foreign import describe_error, run_to_end
 from kaged.base.log import get_logger
 from kaged.base.open_files import raise_open_files
 from kaged.base.ready_signal import ReadySignal
@@ -63,9 +63,8 @@ def run_daemon(
     try:
         _configure_logs(places, environ, log_file)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return _run_through(
-                runner, _Run(places, environ, ready, log_file, clock or SystemClock())
-            )
+            life = _Run(places, environ, ready, log_file, clock or SystemClock())
+            return run_to_end(runner, life.main, lambda: life.task, _foreign_exit)
     except KagedError as error:
         ready.failed(error_body(error, None))
         raise
@@ -75,32 +74,6 @@ def run_daemon(
             error_body(KagedError(f"{type(error).__name__}: {error}", code="internal"), None)
         )
         raise
-
-
-def _run_through(runner: asyncio.Runner, life: _Run) -> int:
-    """Run a daemon's life to its end, whatever foreign code throws into the event loop.
-
-    An interrupt or exit that a task raises goes through the loop and ends it. Once the daemon
-    catches its signals none comes from the operator: it is a policy's or a library's, in a task
-    that it began by itself, and ends nothing but that.
-    """
-
-    def begin() -> int:
-        return runner.run(life.main())
-
-    def go_on() -> int:
-        assert life.task is not None
-        return runner.get_loop().run_until_complete(life.task)
-
-    run = begin
-    while True:
-        try:
-            return run()
-        except (KeyboardInterrupt, SystemExit) as error:
-            if life.task is None or life.task.done():
-                raise
-            _log.error("daemon.foreign_exit", error=describe_error(error, as_repr=True))
-            run = go_on
 
 
 def _settle() -> None:
@@ -131,6 +104,10 @@ def _configure_logs(places: Locations, environ: Mapping[str, str], log_file: Pat
         configure_logging(LogLevel.INFO, log_file=log_file)
     else:
         configure_logging(section.level, section.format, log_file or section.file)
+
+
+def _foreign_exit(error: BaseException) -> None:
+    _log.error("daemon.foreign_exit", error=describe_error(error, as_repr=True))
 
 
 class _Run:

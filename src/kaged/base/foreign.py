@@ -1,4 +1,4 @@
-"""Foreign code in our process: `run_apart` runs it, `describe_error` says what it raised.
+"""Foreign code in our process: how it runs apart, what it raised, and a loop that outlives it.
 
 The class of an error that a policy plugin or a library raises is code as well: showing it may raise
 anything, a cancellation included, or return text without end. So nobody calls `str` or `repr` on
@@ -8,7 +8,7 @@ such an error but this module.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from kaged.base.errors import KagedError
@@ -92,6 +92,39 @@ class _Raised(Exception):
 
 def _told_anyway(name: str, error: BaseException) -> None:
     """Leave it to whoever waits for the task."""
+
+
+def run_to_end(
+    runner: asyncio.Runner,
+    main: Callable[[], Coroutine[Any, Any, T]],
+    task: Callable[[], asyncio.Task[T] | None],
+    told: Callable[[BaseException], None],
+) -> T:
+    """Run a program's life to its end, whatever foreign code throws into the event loop.
+
+    An interrupt or exit that a task raises goes through the loop and ends it. Once `task` names
+    the life itself, which catches its signals from then on, none comes from the operator: it is a
+    policy's or a library's, in a task that it began by itself, and ends nothing but that.
+    """
+
+    def begin() -> T:
+        return runner.run(main())
+
+    def go_on() -> T:
+        life = task()
+        assert life is not None
+        return runner.get_loop().run_until_complete(life)
+
+    run = begin
+    while True:
+        try:
+            return run()
+        except (KeyboardInterrupt, SystemExit) as error:
+            life = task()
+            if life is None or life.done():
+                raise
+            told(error)
+            run = go_on
 
 
 def cancellations() -> int:

@@ -286,7 +286,7 @@ async def _to_its_end(spawner: Spawner, request: CageRequest | UncagedRequest) -
 
 
 def _no_stock(spawner: Spawner) -> Launchers:
-    """Give a spawner launchers that know of no start yet, and of no failure."""
+    """Replace the launchers of a spawner by some that know of no start yet, and of no failure."""
     spawner.launchers.close()
     spawner.launchers = Launchers()
     return spawner.launchers
