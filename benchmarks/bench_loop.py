@@ -290,6 +290,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         sessions.navigation,
         sessions.lifecycle,
         dispatcher=agent_tools.dispatcher,
+        workspace_of=agent_tools.workspace_of,
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
         models=models,
