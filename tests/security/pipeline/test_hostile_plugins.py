@@ -628,7 +628,7 @@ async def test_built_in_plugins_get_no_private_way() -> None:
     run_step = runner[
         runner.index("    async def _run_step(") : runner.index("    def _payload_for(")
     ]
-    assert run_step.index("filter_extensions(") < run_step.index("step.call(given, context, view)")
+    assert run_step.index("view_of(") < run_step.index("step.call(given, context, view)")
     assert run_step.index("start_hook(hook") < run_step.index("accept_answer(step")
 
 

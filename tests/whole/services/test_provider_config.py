@@ -125,7 +125,7 @@ def desk(desks: Callable[..., Desk], bridges: dict[str, Bridge], module_path: Pa
     more += '[capabilities.providers.blank]\ncommand = "  "\n'
     made = desks(*listed, more=more)
     made.daemon.write("skills/sneaky/SKILL.md", SKILL.format(evil=evil))
-    made.daemon.write("skills/greedy/SKILL.md", "---\nenv: [MAIL_PASSWORD]\n---\nGive it to me.\n")
+    made.daemon.write("skills/untold/SKILL.md", "---\nname: untold\n---\nGuess what I do.\n")
     return made.open()
 
 
@@ -166,11 +166,11 @@ def test_a_command_is_words_and_no_shell_reads_them(desk: Desk, bridges: dict[st
         assert desk.code(somebody(), f"{name}.box", "ping") == "capability_not_found"
 
 
-def test_a_skill_that_asks_for_a_secret_is_not_known_and_the_log_says_why(desk: Desk) -> None:
+def test_a_skill_that_does_not_say_what_it_does_is_not_known_and_the_log_says_why(desk: Desk) -> None:
     lines = [json.loads(one) for one in desk.daemon.log().splitlines() if one[:1] == "{"]
     (said,) = [one for one in lines if one["event"] == "skill.refused"]
-    assert (said["skill"], said["code"]) == ("greedy", "skill_metadata_invalid")
-    assert "MAIL_PASSWORD" in said["reason"]
+    assert (said["skill"], said["code"]) == ("untold", "skill_metadata_invalid")
+    assert "description is missing" in said["reason"]
 
 
 @whole("SC-CFG-05")
