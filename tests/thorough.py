@@ -54,8 +54,8 @@ def sample(cases: Iterable[T], kind: Callable[[T], Hashable]) -> list[T]:
     return list(first.values())
 
 
-# No deadlines: they are wall-clock asserts. The full run is repeatable and short; a run by hand
-# explores, and `make fuzz` does so at length.
+# No deadlines: they are wall-clock asserts. `make test` and `make check` are repeatable and short;
+# a run by hand explores, and `make fuzz` does so at length.
 # For the same reason no complaint that examples are made slowly: beside other tests they are.
 _explore = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", _explore)
@@ -64,7 +64,8 @@ settings.register_profile("fuzz", _explore, max_examples=examples(FEW))
 if THOROUGH:
     settings.load_profile("fuzz")
 else:
-    settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
+    _repeatable = os.environ.get("KAGED_FULL_RUN") or os.environ.get("KAGED_SHORT_RUN")
+    settings.load_profile("full" if _repeatable else "explore")
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

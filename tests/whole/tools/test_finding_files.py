@@ -115,6 +115,9 @@ def test_hidden_files_come_when_the_pattern_names_their_dot(project: Project) ->
     assert found(project, "**/*") == ["./a.txt", "./real/b.txt"]
     assert found(project, "**/.env") == ["./.env", "./sub/.env"]
     assert found(project, "**/b.txt") == ["./real/b.txt"]
+    # One that names a dot somewhere has named it there, and nowhere else.
+    aged(project, ".cfg/c.txt", ".cfg/.own")
+    assert found(project, ".cfg/*") == ["./.cfg/c.txt"]
 
 
 @whole("AT-GLOB-09")
