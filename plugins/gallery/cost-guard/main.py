@@ -33,6 +33,7 @@ class Guard:
         projects = [str(one) for one in config.get("projects", [])]
         self._usage = Usage(str(config["daemon"]), str(config["daemon_token"]), projects)
         self._told: set[tuple[str, str]] = set()
+        self._words: list[str] = []
         self._known: dict[str, tuple[str, Spent]] = {}
         self._ended = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
@@ -59,8 +60,8 @@ class Guard:
         sessions = self._usage.sessions()
         running = [one for one in sessions if one.running]
         live = {one.id: self._usage.of_active_run(one) for one in running}
-        self._usage.forget_all_but(len(running))
-        for spent in live.values():
+        self._usage.forget_all_but({run for run, _ in live.values()})
+        for _, spent in live.values():
             day = day.plus(spent)
         status["day"] = {"date": today, **day._asdict()}
         too_much = running if self._reached("day", today, day) else []
@@ -74,25 +75,34 @@ class Guard:
             self._known = {one.id: self._known[one.id] for one in sessions if one.id in self._known}
         if self._config.get("stop") is True:
             for one in too_much:
-                self._usage.cancel(one)
-                status["cancelled"] += 1
-                told = {"project": one.project, "session": one.id}
-                plugin.notify("costs.cancelled", told)
+                self._cancel(one)
+        self._tell_people()  # last, because it may take a while
 
-    def _of_session(self, session: Session, live: dict[str, Spent]) -> Spent:
+    def _cancel(self, session: Session) -> None:
+        try:
+            self._usage.cancel(session)
+        except Unreachable as error:  # the others are cancelled all the same, this one next time
+            plugin.log.warning(f"cancel: {error}")
+            return
+        status["cancelled"] += 1
+        plugin.notify("costs.cancelled", {"project": session.project, "session": session.id})
+
+    def _of_session(self, session: Session, live: dict[str, tuple[str | None, Spent]]) -> Spent:
         """Return what a session took. One that nobody used since the last look is not read."""
+        run, unfinished = live.get(session.id, (None, Spent()))
         stamp, spent = self._known.get(session.id, ("", Spent()))
         if stamp != session.updated_at or session.running:
-            spent = self._usage.of_session(session)
+            # The run may have ended since it was read, and counts once.
+            spent = self._usage.of_session(session, run)
             self._known[session.id] = ("" if session.running else session.updated_at, spent)
-        return spent.plus(live.get(session.id, Spent()))
+        return spent.plus(unfinished)
 
     def _reached(self, scope: str, which: str, spent: Spent) -> bool:
         """Return whether a limit is reached, and tell once that it is, or that it is near."""
         parts = [0.0]
-        for unit, used in (("usd", spent.usd), ("tokens", float(spent.tokens))):
+        for unit, count in (("usd", spent.usd), ("tokens", float(spent.tokens))):
             limit = self._limit(unit, scope)
-            parts += [used / limit] if limit else []
+            parts += [count / limit] if limit else []
         part = max(parts)
         told = {"scope": scope, "which": which, **spent._asdict(), "part": round(part, 3)}
         what = f"Session {which}" if scope == "session" else f"The day {which}"
@@ -108,7 +118,7 @@ class Guard:
         return part >= 1
 
     def _tell(self, kind: str, about: str, words: str, told: dict[str, Any]) -> None:
-        """Tell something once: to programs, in the log, and to people where that is set up."""
+        """Report something once: to programs, in the log, and at the end of the look to people."""
         if (kind, about) in self._told:
             return
         if len(self._told) >= MAX_TOLD:
@@ -116,9 +126,15 @@ class Guard:
         self._told.add((kind, about))
         plugin.log.warning(words)
         plugin.notify(kind, told)
-        if project := str(self._config.get("notify_project", "")):
+        self._words.append(words)
+
+    def _tell_people(self) -> None:
+        project = str(self._config.get("notify_project", ""))
+        while self._words:
+            words = self._words.pop(0)
             try:
-                self._usage.notify(project, words)
+                if project:
+                    self._usage.notify(project, words)
             except Unreachable as error:  # who cannot be told is no reason not to guard
                 plugin.log.warning(f"notify.send: {error}")
 

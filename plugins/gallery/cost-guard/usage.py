@@ -66,25 +66,25 @@ class Usage:
             for one in self._ask("GET", f"/projects/{project}/sessions?limit={PAGE}")["items"]
         ]
 
-    def of_session(self, session: Session) -> Spent:
-        """Return what all runs of a session took that have ended."""
+    def of_session(self, session: Session, but: str | None) -> Spent:
+        """Return what all runs of a session took that have ended, without one."""
         total, path = Spent(), f"/projects/{session.project}/sessions/{session.id}/runs"
         page = self._ask("GET", f"{path}?limit={PAGE}")
         while True:
             for one in page["items"]:
-                used = one["usage"]
+                used = one["usage"] if one["id"] != but else {}
                 tokens = used.get("input_tokens", 0) + used.get("output_tokens", 0)
                 total = total.plus(_spent(tokens, used.get("cost_usd")))
             if not page["next_cursor"]:
                 return total
             page = self._ask("GET", f"{path}?limit={PAGE}&cursor={page['next_cursor']}")
 
-    def of_active_run(self, session: Session) -> Spent:
-        """Return what the run of a session took that has not ended, by the answers it got."""
+    def of_active_run(self, session: Session) -> tuple[str | None, Spent]:
+        """Return the run of a session that has not ended, and what its answers took."""
         path = f"/projects/{session.project}/sessions/{session.id}"
         run = self._ask("GET", path)["active_run"]
         if run is None:
-            return Spent()
+            return None, Spent()
         seen = self._live.setdefault(run, {})
         for entry in self._ask("GET", f"{path}/entries?tail=true&limit={PAGE}")["items"]:
             used = entry["content"].get("usage")
@@ -94,19 +94,18 @@ class Usage:
         total = Spent()
         for one in seen.values():
             total = total.plus(one)
-        return total
+        return run, total
 
-    def forget_all_but(self, active: int) -> None:
-        """Forget runs that have ended, the oldest first."""
-        while len(self._live) > active:
-            del self._live[next(iter(self._live))]
+    def forget_all_but(self, runs: set[str | None]) -> None:
+        """Forget the answers of runs that have ended."""
+        self._live = {run: seen for run, seen in self._live.items() if run in runs}
 
     def cancel(self, session: Session) -> None:
         """End the active run of a session."""
         self._ask("POST", f"/projects/{session.project}/sessions/{session.id}/cancel")
 
     def notify(self, project: str, body: str) -> None:
-        """Tell people, through the plugin `notify` of a project."""
+        """Notify people, through the plugin `notify` of a project."""
         params = {"title": "kaged: cost guard", "body": body, "type": "warning"}
         call = {"agent": "primary", "tool": "notify.send", "params": params}
         self._ask("POST", f"/projects/{project}/tools/call", call)

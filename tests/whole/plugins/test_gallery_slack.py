@@ -71,7 +71,7 @@ class Workspace(StandIn):
         return 200, {"ok": False, "error": "unknown_method"}
 
     def listen(self, link: ServerConnection) -> None:
-        """Say hello to an app with a ticket, then keep what it acknowledges."""
+        """Greet an app that has a ticket, then keep what it acknowledges."""
         assert link.request is not None
         assert link.request.path.partition("ticket=")[2].partition("&")[0] in self.tickets
         about = {"type": "hello", "num_connections": 1, "connection_info": {"app_id": "A0"}}
