@@ -55,8 +55,10 @@ class Server:
         self._thread.join()
 
 
-def lie(reply: Callable[[str], bytes]) -> tuple[str, threading.Thread]:
-    """Answer one handshake with bytes; returns the address and who does it."""
+def lie(
+    reply: Callable[[str], bytes], then: Callable[[socket.socket], None] = lambda link: None
+) -> tuple[str, threading.Thread]:
+    """Answer one handshake with bytes, do something; returns the address and who does it."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def act() -> None:
@@ -68,6 +70,7 @@ def lie(reply: Callable[[str], bytes]) -> tuple[str, threading.Thread]:
             key = heard.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0].decode()
             link.sendall(reply(key))
             link.settimeout(PATIENCE_S)
+            then(link)
             try:
                 while link.recv(65_536):
                     pass
@@ -128,23 +131,19 @@ def test_pieces_are_joined_and_a_ping_between_them_is_answered(plugin: ModuleTyp
 def test_a_quiet_connection_is_asked_if_it_lives_and_one_that_is_dead_is_given_up(
     plugin: ModuleType,
 ) -> None:
-    # The library answers pings while nobody says anything; this one says something after two.
-    quiet = threading.Event()
+    heard: list[bytes] = []
 
-    def act(link: ServerConnection) -> None:
-        quiet.wait(PATIENCE_S)
-        link.send("still here")
+    def after_two_pings(link: socket.socket) -> None:
+        for answer in (b"\x8a\x00", b"\x81\x0astill here"):
+            heard.append(link.recv(6, socket.MSG_WAITALL)[:2])
+            link.sendall(answer)
 
-    with Server(act) as server:
-        link: Any = plugin.WebSocket(server.url, quiet_s=0.05)
-        frames = []
-        real = link._send
-        link._send = lambda kind, data: (
-            frames.append(kind), len(frames) > 1 and quiet.set(), real(kind, data)
-        )  # fmt: skip
-        assert link.receive() == "still here"
-        assert frames[:2] == [plugin._PING, plugin._PING]
-        link.close()
+    url, thread = lie(agreed(b""), after_two_pings)
+    alive: Any = plugin.WebSocket(url, quiet_s=0.05)
+    assert alive.receive() == "still here"
+    assert heard == [b"\x89\x80", b"\x89\x80"], "pings, masked and empty"
+    alive.close()
+    thread.join()
     url, thread = lie(agreed(b""))
     dead: Any = plugin.WebSocket(url, quiet_s=0.05)
     with pytest.raises(Unreachable, match="timed out"):
