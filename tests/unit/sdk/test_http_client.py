@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from fakes.tls_mail import make_ca, make_certificate
 from kaged.sdk.http_client import Unreachable, connect, request
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -99,3 +103,44 @@ def test_nobody_there_is_unreachable() -> None:
         port = taken.getsockname()[1]
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
         request("GET", f"http://127.0.0.1:{port}", {})
+
+
+def _secure(certificate: Path) -> tuple[str, threading.Thread]:
+    """Serve one request over TLS; returns the address and who does it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def act() -> None:
+        plain, _ = listening.accept()
+        try:
+            with listening, context.wrap_socket(plain, server_side=True) as link:
+                link.recv(65_536)
+                link.sendall(OK + b"Content-Length: 4\r\n\r\ntrue")
+        except OSError:
+            plain.close()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return f"https://localhost:{listening.getsockname()[1]}/", thread
+
+
+def test_https_is_for_the_host_that_was_named_and_for_who_can_prove_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = make_ca("ours")
+    roots = tmp_path / "ca.pem"
+    roots.write_bytes(ca.certificate.public_bytes(Encoding.PEM))
+    monkeypatch.setenv("SSL_CERT_FILE", str(roots))
+    for name, signed, right in (
+        ("right", make_certificate(ca), True),
+        ("other", make_certificate(ca, "elsewhere.example"), False),
+        ("stranger", make_certificate(make_ca("theirs")), False),
+    ):
+        url, thread = _secure(signed.save(tmp_path, name))
+        if right:
+            assert request("GET", url, {}) == (200, True)
+        else:
+            with pytest.raises(Unreachable, match="certificate"):
+                request("GET", url, {})
+        thread.join()
