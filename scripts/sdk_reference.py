@@ -24,6 +24,8 @@ PYTHON = (
     ),
     (SDK / "log.py", ("Log",)),
     (SDK / "http_request.py", ("http_request", "HttpAnswer", "HttpUnreachable")),
+    (SDK / "http_client.py", ("request", "connect", "Unreachable")),
+    (SDK / "front_end.py", ("Assistant",)),
     (SDK / "shared_files.py", ("shared_file",)),
     (
         ERRORS,
@@ -66,7 +68,9 @@ Everything else of the file system is what the manifest's capabilities say ([cap
 
 `from kaged_sdk import Plugin`, or `from kaged.sdk import Plugin`: in a cage both are there without more. Elsewhere install the
 wheel `kaged-sdk` (`make guest-packages` builds it). `kaged_sdk.testing` plays the host in tests, `kaged_sdk.bridge` is for
-[bridges](../tutorial/write-a-bridge.md), `kaged_sdk.http_request` asks a service that `net:` allows. A plugin that brings a version of its own sets `PYTHONPATH` in its manifest.
+[bridges](../tutorial/write-a-bridge.md), `kaged_sdk.http_request` asks a service that `net:` allows; `kaged_sdk.http_client` does so
+for plugins that always have a request open, and `kaged_sdk.front_end` hands what people say in a chat to an agent, each as
+themselves. A plugin that brings a version of its own sets `PYTHONPATH` in its manifest.
 
 {python}
 ## JavaScript and TypeScript

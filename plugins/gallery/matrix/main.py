@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from assistant import Assistant
-from http11 import Unreachable, request
-
 from kaged.sdk import CallContext, Plugin
+from kaged.sdk.front_end import Assistant
+from kaged.sdk.http_client import Unreachable, request
 
 SYNC_MS = 30_000
 RETRY_S = 5.0

@@ -18,7 +18,10 @@ PAGE = ROOT / "docs" / "reference" / "plugin-sdk.md"
 JS = ROOT / "sdk" / "js" / "src"
 # Constants have no section: the page is about what can be called or caught.
 WITHOUT_SECTION = {"API_VERSION"}
-MODULES = ("", ".testing", ".bridge", ".http_request", ".context", ".storage", ".log")
+MODULES = (
+    "", ".testing", ".bridge", ".http_request", ".http_client", ".front_end", ".context",
+    ".storage", ".log",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,7 @@ def test_another_version_of_the_code_would_be_noticed(
 def test_each_public_name_of_the_python_sdk_has_a_section() -> None:
     found = set(sections(PAGE.read_text(encoding="utf-8")))
     assert set(kaged.sdk.__all__) - WITHOUT_SECTION <= found
-    for name in ("testing", "bridge", "http_request"):
+    for name in ("testing", "bridge", "http_request", "http_client", "front_end"):
         module = importlib.import_module(f"kaged.sdk.{name}")
         own = [one for one in vars(module).values() if isinstance(one, type | FunctionType)]
         here = {one.__name__ for one in own if one.__module__ == module.__name__}

@@ -178,7 +178,15 @@ def boats(daemon: Daemon, module_path: Path) -> Project:
 
 def test_the_gallery_lists_what_can_be_installed_and_asks_first(daemon: Daemon) -> None:
     listed = daemon.cli("plugin", "gallery").out
-    for name in ("notify", "issues", "web-search", "calendar-digest", "git-insight"):
+    for name in (
+        "notify",
+        "issues",
+        "web-search",
+        "calendar-digest",
+        "git-insight",
+        "slack",
+        "cost-guard",
+    ):
         assert name in listed
     asked = daemon.cli("plugin", "install", "gallery:git-insight", stdin="n\n", code=None)
     assert "run the program git in" in asked.out + asked.err

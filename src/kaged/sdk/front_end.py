@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from http11 import request
+from kaged.sdk.http_client import request
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.2, 2.0
 PATIENCE_S = 900.0
@@ -19,7 +19,8 @@ class Assistant:
     """Hands the words of people to the agent of a project, each as themselves.
 
     A chat has one session: what is said in a group is one conversation, and what somebody says in
-    private is theirs alone. `folder` keeps which session is whose.
+    private is theirs alone. `folder` keeps which session is whose. `token` is the daemon's: a
+    plugin with it can speak for every person, so it must know who it hears.
     """
 
     def __init__(self, url: str, token: str, project: str, folder: Path) -> None:
@@ -45,12 +46,12 @@ class Assistant:
         if status == 404:  # the first word, or the session was deleted
             begun, made = self._ask("POST", "", who)
             if begun >= 300:
-                return refusal(made)
+                return _refusal(made)
             self._sessions[key] = str(made["id"])
             self._keep()
             status, said = self._ask("POST", f"/{self._sessions[key]}/message", who, text=text)
         if status >= 300:
-            return refusal(said)
+            return _refusal(said)
         return self._result(self._sessions[key], str(said["run_id"]), who)
 
     def _result(self, session: str, run_id: str, who: dict[str, str]) -> str:
@@ -69,7 +70,7 @@ class Assistant:
         if found[0]["status"] != "completed":
             return f"That did not work: the run {found[0]['status']}."
         _, page = self._ask("GET", f"/{session}/entries?tail=true&limit=50", who)
-        return last_words((page or {}).get("items", []), run_id)
+        return _last_words((page or {}).get("items", []), run_id)
 
     def _ask(self, method: str, path: str, who: dict[str, str], **body: Any) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {self._token}", **who}
@@ -82,14 +83,14 @@ class Assistant:
         draft.rename(self._file)
 
 
-def refusal(said: Any) -> str:
+def _refusal(said: Any) -> str:
     """Return why the daemon refused, in words for the person."""
     error = said.get("error") if isinstance(said, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return f"I may not do that: {message or 'the daemon refused.'}"
 
 
-def last_words(entries: list[Any], run_id: str) -> str:
+def _last_words(entries: list[Any], run_id: str) -> str:
     """Return the newest text of the agent in a run, among the entries of its session."""
     for entry in reversed(entries):
         if entry["run_id"] == run_id and entry["role"] == "assistant":
