@@ -193,7 +193,9 @@ class HookedModelCall:
             }
         )
         said = turn.message
-        hook_outcome = await policy_answer(self._hooked.after_model(_assistant(said), completion))
+        hook_outcome = await policy_answer(
+            self._hooked.after_model(_assistant(said), completion, usage.cost_usd)
+        )
         if not hook_outcome.changed:
             return turn
         return replace(turn, message=_said(hook_outcome.payload.message, said))
