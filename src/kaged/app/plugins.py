@@ -27,6 +27,7 @@ from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.projects.readiness import Guard, Ready
 from kaged.store import Store
+from kaged.tools.session_labels import SessionLabels
 
 
 async def build_plugins(
@@ -40,6 +41,7 @@ async def build_plugins(
     clock: Clock,
     ids: Ids,
     active_pipeline: ActivePipeline,
+    labels: SessionLabels,
     on_notification: Callable[[str, str, JsonValue], None],
     reload_project: ReloadProject,
     on_tools: Callable[[], None] | None = None,
@@ -85,6 +87,7 @@ async def build_plugins(
         ),
         storage=broker,
         active_pipeline=active_pipeline,
+        labels=labels,
         on_notification=on_notification,
     )
 

@@ -145,6 +145,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         clock=clock,
         ids=ids,
         active_pipeline=active_pipeline,
+        labels=sessions.labels,
         on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
         reload_project=projects.reload_edited,
         on_tools=plugin_tools.refresh,

@@ -36,6 +36,20 @@ class ModelTrait(StrEnum):
     FAST = "fast"
 
 
+_USD: Final = Number(0, 1_000_000)
+
+
+@record
+class ModelPrice:
+    """What a model costs, in US dollars per million tokens; local models cost nothing."""
+
+    input: float = key(_USD, "What it reads.")
+    output: float = key(_USD, "What it writes.")
+    cached: float | None = optional(
+        _USD, "What it reads from its cache; the price of `input` if not given.", default=None
+    )
+
+
 @record
 class ModelEntry:
     """A model that agents can name by its alias."""
@@ -61,6 +75,11 @@ class ModelEntry:
     )
     context_window: int | None = optional(
         Whole(256, 100_000_000), "How many tokens the model takes.", default=None
+    )
+    usd_per_million: ModelPrice | None = optional(
+        RecordShape(ModelPrice),
+        "What it costs, instead of the published price: `kaged usage` and budgets count with it.",
+        default=None,
     )
     traits: tuple[ModelTrait, ...] = key(
         ListOf(Choice(ModelTrait), unique=True), "What the model is good for.", default=()

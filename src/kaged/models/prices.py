@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 import genai_prices
 
+from kaged.config.localconfig import ModelPrice
 from kaged.models.turn import Usage
 
 MAX_TOKENS: Final = 10**12
 
 
-def priced(vendor: str, model: str, usage: Usage) -> Usage:
-    """Add the cost; it stays None when the price is unknown."""
+def priced(vendor: str, model: str, usage: Usage, own: ModelPrice | None = None) -> Usage:
+    """Add the cost: by the operator's own price, else by the published one, else None."""
+    if own is not None:
+        return replace(usage, cost_usd=_cost(usage, own))
     try:
         found = genai_prices.calc_price(
             genai_prices.Usage(
@@ -26,9 +30,18 @@ def priced(vendor: str, model: str, usage: Usage) -> Usage:
         )
     except (LookupError, ValueError):
         return usage
-    return Usage(
-        usage.input_tokens, usage.output_tokens, usage.cached_tokens, float(found.total_price)
+    return replace(usage, cost_usd=float(found.total_price))
+
+
+def _cost(usage: Usage, own: ModelPrice) -> float:
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    of_cached = own.input if own.cached is None else own.cached
+    millions = (
+        (usage.input_tokens - cached) * own.input
+        + cached * of_cached
+        + usage.output_tokens * own.output
     )
+    return millions / 1_000_000
 
 
 @lru_cache(maxsize=64)

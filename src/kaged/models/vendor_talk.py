@@ -124,7 +124,7 @@ class VendorTalk:
         )
         return turn.ModelTurn(
             message,
-            priced(vendor, name, usage),
+            priced(vendor, name, usage, self._entry.usd_per_million),
             # Some servers say `stop` when the model calls tools.
             "tool_calls" if message.tool_calls and finish == "stop" else finish,
             self._entry.model,

@@ -9,7 +9,7 @@ from typing import Any
 from kaged.base import KagedError
 from kaged.pipeline.chain import Accepted, Chain
 from kaged.pipeline.discards import DiscardedChange
-from kaged.pipeline.edits import accept_payload, apply_policy, check_size, check_weight
+from kaged.pipeline.edits import CLOSED, accept_payload, apply_policy, check_size, check_weight
 from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.plan import Step
@@ -109,6 +109,8 @@ def _retry_delay(step: Step, delay_ms: object) -> int:
 def _payload(step: Step, chain: Chain, given: Any, returned: object) -> Any:
     edited = accept_payload(chain.payload, returned, chain.plan.kind, step.name)
     policy = chain.plan.policy
+    if policy is CLOSED:
+        return None
     if (
         policy is not None
         and isinstance(edited, PluginPayload)

@@ -192,8 +192,8 @@ class Chain:
             if model_dict(edited).get("headers") != headers:
                 edited = edited.model_copy(update={"headers": headers})
         self.modified = edited
-        if type(edited) is type(current):
-            self.payload = edited
+        if type(edited) is type(current) or self.plan.kind is None:
+            self.payload = edited  # of a hook that only plugins know, they know what it may become
         elif isinstance(edited, HttpHeaderPayload):
             # HTTP hooks return headers only; the next plugin sees the request with them.
             self.payload = current.model_copy(update={"headers": edited})

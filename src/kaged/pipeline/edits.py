@@ -36,6 +36,10 @@ class HookPayloadPolicy:
     writable_fields: frozenset[str]
 
 
+CLOSED = HookPayloadPolicy(writable_fields=frozenset())
+"""Of hooks that have no policy where the default denies: payloads of another class included."""
+
+
 def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin_name: str) -> Any:
     """Copy a returned payload into the host's hands.
 
@@ -95,7 +99,7 @@ def resolve_policy(
     """Return the policy of a hook; None means that edits are taken whole."""
     policy = policies.get(hook)
     if policy is None and default is DefaultHookPolicy.DENY:
-        return HookPayloadPolicy(writable_fields=frozenset())
+        return CLOSED
     return policy
 
 

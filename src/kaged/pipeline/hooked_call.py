@@ -15,7 +15,7 @@ from kaged.kernel.decision import Decision
 from kaged.kernel.describe import Sentence, describe_policy_refusal
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginViolationError
-from kaged.pipeline.origin import fill_slots
+from kaged.pipeline.origin import COST_PROPERTY, fill_slots
 from kaged.pipeline.payloads import calls
 from kaged.pipeline.payloads.base import HOST
 from kaged.pipeline.records import APPROVAL_REQUIRED, APPROVER
@@ -265,9 +265,22 @@ class HookedCall:
         """Pass `cmf.llm_input` with a message that is about to go to the model."""
         return await self._pass_message("llm_input", message, None)
 
-    async def after_model(self, message: Message, completion: CompletionExtension) -> HookOutcome:
-        """Pass `cmf.llm_output` with the model's answer, its stop reason and its usage."""
+    async def after_model(
+        self, message: Message, completion: CompletionExtension, cost_usd: float | None = None
+    ) -> HookOutcome:
+        """Pass `cmf.llm_output` with the model's answer, its stop reason, usage and cost."""
+        if cost_usd is not None:
+            self._tell({COST_PROPERTY: f"{cost_usd:.9f}"})
         return await self._pass_message("llm_output", message, completion)
+
+    def _tell(self, properties: Mapping[str, str]) -> None:
+        """Put facts on the call that were not known when it began, for the hooks that follow."""
+        self._origin = replace(self._origin, properties={**self._origin.properties, **properties})
+        filled = self._extensions
+        if filled is not None and filled.meta is not None:
+            known = {**filled.meta.properties, **properties}
+            meta = filled.meta.model_copy(update={"properties": known})
+            self._extensions = filled.model_copy(update={"meta": meta})
 
     async def _pass_message(
         self, hook: str, message: Message, completion: CompletionExtension | None

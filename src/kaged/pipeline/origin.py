@@ -23,6 +23,9 @@ FRAMEWORK = "kaged"
 HOST_DOMAIN = "kaged"
 """The trust domain of what the host itself answers for."""
 
+COST_PROPERTY = "cost_usd"
+"""In `meta.properties` of a model's answer: what it cost, as a decimal number."""
+
 _NO_TEXTS: frozenset[str] = frozenset()
 _ALL = frozenset({EVERYBODY_ELSE})
 

@@ -5,12 +5,12 @@ resolve → tool_pre_invoke → (changed: resolve again) → the plugin → tool
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from kaged.kernel.capabilities import NetCapability
 from kaged.kernel.decision import CapabilityDenied
 from kaged.pipeline.hooked_call import HookedCall
-from kaged.pipeline.origin import AgentPlace, CallOrigin, subject_of
+from kaged.pipeline.origin import AgentPlace, CallOrigin, data_policy, subject_of
 from kaged.pipeline.policies.ways_out import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ObjectSecurityProfile, ToolMetadata
@@ -57,16 +57,35 @@ async def call_with_hooks(
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
         return await plugin.call_method(method, params, context, timeout_s=timeout_s)
     tool = describe_method(plugin, method)
-    hooked = HookedCall(pipeline, _origin(parts, plugin, tool.name, context, who))
+    hooked = await _opened(pipeline, parts, plugin, tool.name, context, who)
     before = await hooked.before_tool(tool.name, params, tool)
     _require(before, PRE, parts, plugin, method, context)
     if before.changed:
         method, params = _resolved_again(parts, plugin, method, params, before, context)
         tool = describe_method(plugin, method)
+    hooked.label(plugin.installed.labels)  # kept by the call itself
     result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
     after = await hooked.after_tool(tool.name, result, tool)
     _require(after, POST, parts, plugin, method, context)
     return to_json(after.payload.result) if after.changed else result
+
+
+async def _opened(
+    pipeline: Pipeline,
+    parts: HostParts,
+    plugin: HostedPlugin,
+    name: str,
+    context: WireContext,
+    who: Actor | None,
+) -> HookedCall:
+    """Open the way for a call; one that is made for a session has the labels of its data."""
+    labels, session_id = parts.labels, context.session_id
+    origin = _origin(parts, plugin, name, context, who)
+    if labels is None or session_id is None:
+        return HookedCall(pipeline, origin)
+    known = await labels.of(session_id)
+    keep = labels.keeper(session_id, source=name)
+    return HookedCall(pipeline, replace(origin, labels=known), keep)
 
 
 def _origin(
@@ -94,6 +113,7 @@ def _origin(
                 data_scope=[] if context.project_id is None else [context.project_id],
             )
         },
+        data=data_policy(name, plugin.installed.labels),
     )
 
 
@@ -132,12 +152,11 @@ def _require(
 
 def describe_method(plugin: HostedPlugin, method: str) -> ToolMetadata:
     """Describe a method to the pipeline, with what the host knows of its reach."""
-    reaches_net = any(isinstance(one, NetCapability) for one in plugin.installed.capabilities)
     return ToolMetadata(
         name=f"{plugin.name}.{method}",
         server_id=plugin.name,
         namespace=plugin.name,
-        annotations={NET_ANNOTATION: reaches_net},
+        annotations={NET_ANNOTATION: plugin.installed.reaches_net},
     )
 
 

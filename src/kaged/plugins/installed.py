@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import field
 from pathlib import Path
+from typing import Final
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.manifest import Manifest
-from kaged.kernel.capabilities import CapabilitySet
+from kaged.kernel.capabilities import CapabilitySet, NetCapability
 from kaged.kernel.policy import CageLimits
 from kaged.plugins.treecopy import read_tree
+from kaged.tools.session_labels import UNTRUSTED
+
+_FROM_OUTSIDE: Final = frozenset({UNTRUSTED})
+_FROM_HERE: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +73,13 @@ class InstalledPlugin:
     def capabilities(self) -> CapabilitySet:
         """What its cage grants: the manifest's list and the operator's additions."""
         return self.manifest.capabilities.joined(self.grants)
+
+    @property
+    def reaches_net(self) -> bool:
+        """Whether its cage lets it connect anywhere."""
+        return any(isinstance(one, NetCapability) for one in self.capabilities)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """What the host knows of everything that it returns."""
+        return _FROM_OUTSIDE if self.reaches_net else _FROM_HERE

@@ -21,6 +21,7 @@ from kaged.plugins.starts import Starts
 
 if TYPE_CHECKING:
     from kaged.plugins.storage import StorageBroker
+    from kaged.tools.session_labels import SessionLabels
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,10 @@ def _nobody(plugin: str, kind: str, params: JsonValue) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HostParts:
-    """Collaborators of the plugin host. `sleep` is handed in so that tests own the backoff."""
+    """Collaborators of the plugin host. `sleep` is handed in so that tests own the backoff.
+
+    `labels` are those of sessions; None where there are no sessions.
+    """
 
     spawner: Spawner
     audit: AuditLog
@@ -54,6 +58,7 @@ class HostParts:
     ids: Ids
     settings: HostSettings
     storage: StorageBroker | None = None
+    labels: SessionLabels | None = None
     active_pipeline: ActivePipeline = field(default_factory=ActivePipeline)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
     starts: Starts = field(default_factory=Starts)

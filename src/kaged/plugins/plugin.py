@@ -364,12 +364,22 @@ class HostedPlugin:
         """
         conversation, promised = self.offering(method), self.schemas.methods
         promised.require_params(method, params)
+        await self._label(method, context)
         result = await self._call(conversation, method, params, context, None, timeout_s)
         for problem in promised.result_problems(method, result):
             self._parts.log.warning(
                 "plugin.result_mismatched", plugin=self.name, method=method, problem=problem
             )
         return result
+
+    async def _label(self, method: str, context: WireContext) -> None:
+        """Put on the session of a call what all that the plugin returns is known to be.
+
+        Before the call, because an error or half of an answer is as much a result.
+        """
+        kept, labels = self._parts.labels, self.installed.labels
+        if kept is not None and labels and context.session_id is not None:
+            await kept.add(context.session_id, labels, source=f"{self.name}.{method}")
 
     def offering(self, method: str) -> PluginConversation:
         """Return the running process if it offers a declared method; raises as `call_method`."""

@@ -339,7 +339,8 @@ class PluginService:
         context = WireContext(request_id=who.request_id, operator_id=who.person_id)
         if session_id is not None:
             session = await self._session_of(session_id)
-            if not may(who, AccessAction.SEE, session.ownership):
+            # What comes back may label the session, which is more than to look at it.
+            if not may(who, AccessAction.STEER, session.ownership):
                 raise session_not_found(session_id)
             context = replace(
                 context,

@@ -10,7 +10,6 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.base.log import get_logger
-from kaged.kernel.capabilities import NetCapability
 from kaged.plugins.settings import thaw
 from kaged.plugins.supervisor import PluginSupervisor, PluginTool
 from kaged.tools import (
@@ -22,13 +21,11 @@ from kaged.tools import (
     ToolSource,
 )
 from kaged.tools.registry import ToolRegistry
-from kaged.tools.session_labels import UNTRUSTED
 from kaged.wire.context import CONTEXT_MEMBER, WireContext
 
 HOST_MEMBERS: Final = (CONTEXT_MEMBER, "_config")
 """Members of a call's params that the host fills; no caller may send them."""
 
-_FROM_OUTSIDE: Final = frozenset({UNTRUSTED})
 _log = get_logger("kaged.plugins")
 
 
@@ -85,7 +82,6 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
             ),
         )
 
-    reaches_net = any(isinstance(one, NetCapability) for one in installed.capabilities)
     return Tool(
         ToolDefinition(
             name=tool.name,
@@ -102,8 +98,8 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
         # What a plugin does with a call is its own business, so it counts as a change.
         changes=True,
         check=_refuse_host_members,
-        reaches_net=reaches_net,
-        labels=_FROM_OUTSIDE if reaches_net else frozenset(),
+        reaches_net=installed.reaches_net,
+        labels=installed.labels,
     )
 
 

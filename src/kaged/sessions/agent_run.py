@@ -25,6 +25,11 @@ DELEGATION_MARK = "#"
 """Between an agent's path and the call that set it to work, in the name of its window."""
 
 
+def shortened(asked: str) -> str:
+    """Return what calls tell of what an agent was asked."""
+    return asked[:ASKED_CHARS]
+
+
 @dataclass(frozen=True, slots=True)
 class AgentEnd:
     """How far an agent came: done with its last message, or stopped because the session waits."""
@@ -40,6 +45,7 @@ class RunState:
 
     `pauses` maps the calls that asked the operator to what they asked; `waiting` are all calls
     that stay open until the answer is there, those of agents above the one that asked included.
+    `goes_on` are the runs that this one goes on with, after an answer or a restart.
     """
 
     session_id: str
@@ -53,6 +59,7 @@ class RunState:
     pauses: dict[str, JsonObject] = field(default_factory=dict[str, "JsonObject"])
     waiting: set[str] = field(default_factory=set[str])
     resumes_pause: bool = False
+    goes_on: frozenset[str] = frozenset()
 
     @property
     def paused(self) -> bool:
@@ -77,7 +84,8 @@ class AgentRun:
 
     `window_key` names the window in the transcript: the agent's path, and for a subagent the call
     that set it to work, so that two tasks of one agent never mix. `cleared` holds what policies
-    made of messages that they have seen.
+    made of messages that they have seen. `turns_before` were made in runs that this one goes on
+    with.
     """
 
     run: RunState
@@ -91,6 +99,7 @@ class AgentRun:
     depth: int = 0
     steps: int = 0
     turns: int = 0
+    turns_before: int = 0
     stuck_at: int = 0
     gauge: TokenGauge = field(default_factory=TokenGauge)
     cleared: dict[str, WindowMessage | None] = field(
@@ -119,11 +128,16 @@ class AgentRun:
         return self.gauge.tokens(self.request_tokens)
 
     @property
+    def turn(self) -> int | None:
+        """The number of its turn since it was asked; None before the first."""
+        return self.turns_before + self.turns or None
+
+    @property
     def asked(self) -> str | None:
         """What the agent was asked last, shortened: by a person, or by the agent above it."""
         for message in reversed(self.window.messages):
             if message.role == EntryRole.USER:
-                return message.text[:ASKED_CHARS]
+                return shortened(message.text)
         return None
 
     def call_context(self, request_id: str) -> ToolCallContext:
@@ -140,7 +154,7 @@ class AgentRun:
             operator_id=run.operator_id,
             identity=run.identity,
             model=self.model.alias,
-            turn=self.turns or None,
+            turn=self.turn,
             asked=self.asked,
         )
 

@@ -64,6 +64,9 @@ class AgentRunFactory:
             if fresh
             else load_window(await self._transcript.window(run.session_id, window_key))
         )
+        before = 0
+        if run.goes_on and not fresh:
+            before = await self._transcript.turns(run.session_id, window_key, run.goes_on)
         return AgentRun(
             run=run,
             path=path,
@@ -74,6 +77,7 @@ class AgentRunFactory:
             system_prompt=own,
             max_steps=max_steps or agent.max_steps.value,
             depth=depth,
+            turns_before=before,
         )
 
     async def tell(self, agent_run: AgentRun, text: str, *, pinned: bool = False) -> None:

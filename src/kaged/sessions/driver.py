@@ -25,7 +25,14 @@ from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
 from kaged.sessions.run_ends import RunEnds
 from kaged.sessions.run_options import OPERATOR, RunOptions
-from kaged.sessions.run_plan import last_options, model_alias, require_agent, run_state
+from kaged.sessions.run_plan import (
+    GOING_ON,
+    gone_on_with,
+    last_options,
+    model_alias,
+    require_agent,
+    run_state,
+)
 from kaged.sessions.run_values import RunEnd, asks_tools, end_of, error_of
 from kaged.sessions.toolcalls import CANCELLED
 from kaged.sessions.window_requests import WindowRequests
@@ -413,6 +420,8 @@ class SessionDriver:
             )
         run = run_state(session, run_id, known, options)
         run.resumes_pause = cause is RunCause.ANSWER
+        if cause in GOING_ON:
+            run.goes_on = await gone_on_with(self._store, session.id)
         self._runs[run_id] = run
         self.idle.busy(session.id)
         try:
@@ -471,12 +480,14 @@ class SessionDriver:
     async def _work(self, live: _Live) -> AgentEnd:
         """Do what the run is for: settle what is open, then let the agent work."""
         run, agent_run = live.run, live.agent_run
-        if live.cause in {RunCause.ANSWER, RunCause.RESUME}:
+        if live.cause in GOING_ON:
             await self._resumption.settle(agent_run)
         if run.top == ROOT_CALLER:
             injected = await self._known.injections(live.known, agent_run, self._ids.tagged("req"))
             agent_run.system_prompt = system_prompt(agent_run.system_prompt, injected)
-        hooked = await self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
+        hooked = await self._parts.policies.agent_call(
+            run, agent_run.path, agent_run.model.alias, agent_run.asked
+        )
         asked = agent_run.window.messages[-1] if agent_run.window.messages else None
         if hooked is not None and asked is not None and asked.role == "user":
             text, agent_run.system_prompt = await hooked.before(

@@ -57,7 +57,7 @@ class Policies:
         if pipeline is None:
             return None
         alias = agent_run.model.alias
-        place = agent_run.turns, agent_run.asked
+        place = agent_run.turn, agent_run.asked
         hooked = await self._opened(pipeline, agent_run.run, agent_run.path, alias, place)
         return HookedModelCall(hooked, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
@@ -77,12 +77,15 @@ class Policies:
         hook_outcome = await policy_answer(hooked.after_prompt(path, rendered, described))
         return _prompt_text(hook_outcome.payload.result, text) if hook_outcome.changed else text
 
-    async def agent_call(self, run: RunState, path: str, model: str) -> HookedAgentCall | None:
-        """Open the way around the work of one agent."""
+    async def agent_call(
+        self, run: RunState, path: str, model: str, asked: str | None
+    ) -> HookedAgentCall | None:
+        """Open the way around the work of one agent; `asked` is what it was asked, shortened."""
         pipeline = self._waiting("agent_pre_invoke", "agent_post_invoke")
         if pipeline is None:
             return None
-        return HookedAgentCall(await self._opened(pipeline, run, path, model), path)
+        hooked = await self._opened(pipeline, run, path, model, (None, asked))
+        return HookedAgentCall(hooked, path)
 
     def _waiting(self, *hooks: str) -> Pipeline | None:
         pipeline = self._pipeline()
@@ -190,7 +193,9 @@ class HookedModelCall:
             }
         )
         said = turn.message
-        hook_outcome = await policy_answer(self._hooked.after_model(_assistant(said), completion))
+        hook_outcome = await policy_answer(
+            self._hooked.after_model(_assistant(said), completion, usage.cost_usd)
+        )
         if not hook_outcome.changed:
             return turn
         return replace(turn, message=_said(hook_outcome.payload.message, said))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kaged.base import KagedError
 from kaged.kernel.ownership import acting_in
 from kaged.sessions.agent_run import RunState
 from kaged.sessions.run_options import OPERATOR, RunOptions, kept_options
 from kaged.sessions.run_values import Spending
+from kaged.store.agent_run_rows import RunCause
 from kaged.tools.context import ROOT_CALLER
 
 if TYPE_CHECKING:
     from kaged.sessions.session_cache import CachedSession
     from kaged.store import Store
     from kaged.store.session_rows import SessionRecord
+
+GOING_ON: Final = frozenset({RunCause.ANSWER, RunCause.RESUME})
+"""Causes of runs that were asked nothing new: they do what an earlier one left."""
+
+MAX_GONE_ON: Final = 10_000
+_PAGE: Final = 100
 
 
 def run_state(
@@ -51,6 +58,20 @@ async def last_options(store: Store, session: SessionRecord) -> RunOptions:
     if last is None:
         return RunOptions(operator=session.operator_id or OPERATOR)
     return kept_options(last)
+
+
+async def gone_on_with(store: Store, session_id: str) -> frozenset[str]:
+    """Return the runs that the newest one of a session goes on with, itself included."""
+    found: set[str] = set()
+    while len(found) < MAX_GONE_ON:
+        rows, _ = await store.agent_runs.page(session_id, _PAGE, len(found))
+        for one in rows:
+            found.add(one.id)
+            if one.cause not in GOING_ON:
+                return frozenset(found)
+        if len(rows) < _PAGE:
+            break
+    return frozenset(found)
 
 
 def require_agent(known: CachedSession, path: str) -> None:

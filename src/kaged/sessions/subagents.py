@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.project import TodoReview
-from kaged.sessions.agent_run import AgentRun, RunState, child_key
+from kaged.sessions.agent_run import AgentRun, RunState, child_key, shortened
 from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.messages import AskedCall
@@ -68,7 +68,9 @@ class Delegations:
         agent_run = await self.run_factory.create(
             run, path, child_key(path, context.request_id), depth=depth, fresh=True
         )
-        hooked = await self.parts.policies.agent_call(run, path, agent_run.model.alias)
+        hooked = await self.parts.policies.agent_call(
+            run, path, agent_run.model.alias, shortened(message)
+        )
         if hooked is not None:
             message, agent_run.system_prompt = await hooked.before(
                 message,
@@ -89,7 +91,7 @@ class Delegations:
                 run, path, child_key(path, call.request_id), depth=agent_run.depth + 1
             )
             await settle(child)
-            hooked = await self.parts.policies.agent_call(run, path, child.model.alias)
+            hooked = await self.parts.policies.agent_call(run, path, child.model.alias, child.asked)
             result = await self._work(child, context, hooked)
         except KagedError as error:
             body = tool_error_of(error).as_json()

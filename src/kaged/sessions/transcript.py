@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kaged.base import Clock, Ids, JsonObject, KagedError
@@ -118,6 +118,15 @@ class Transcript:
     async def window(self, session_id: str, agent: str = "primary") -> list[Entry]:
         """Return the messages and compactions of one agent that are not superseded."""
         return await self._store.entries.window(session_id, _WINDOW, agent, _entry)
+
+    async def turns(self, session_id: str, agent: str, runs: Collection[str]) -> int:
+        """Return how often one agent's model spoke in some runs, compacted messages included."""
+
+        def spoken(row: EntryRow, _: str | None) -> bool:
+            mine = row.agent == agent and row.run_id in runs
+            return mine and row.role == EntryRole.ASSISTANT.value
+
+        return sum(await self._store.entries.of_kind(session_id, EntryKind.MESSAGE.value, spoken))
 
     async def project_of(self, session_id: str) -> str:
         """Return the id of a session's project. Raises SessionNotFound."""

@@ -23,8 +23,8 @@ from kaged.pipeline import (
     UserContext,
 )
 from kaged.pipeline.edits import MAX_PAYLOAD_CHARS, DefaultHookPolicy, HookPayloadPolicy
-from kaged.pipeline.payloads.base import HOST
-from kaged.pipeline.payloads.calls import HttpPreRequestPayload
+from kaged.pipeline.payloads.base import HOST, PluginPayload
+from kaged.pipeline.payloads.calls import HttpAuthResolveUserPayload, HttpPreRequestPayload
 from raising import has_code
 from requirements import requirement
 from unit.pipeline.lab import CALL, HOOK, Lab, entry, outcome
@@ -138,6 +138,58 @@ async def test_payload_edits_follow_the_policy_of_the_hook() -> None:
     assert whole.modified_payload is not None
     assert whole.modified_payload.name == "other"
     assert CALL.args == {"q": "select 1", "deep": {"list": [1]}}
+
+
+class Verdict(PluginPayload):
+    """What plugins of a hook of their own give back in place of what they were given."""
+
+    granted: bool = True
+
+
+@pytest.mark.parametrize("given_back", [Verdict(), {"email": "ada@example.org"}])
+async def test_another_kind_of_payload_goes_on_to_the_next_plugin_and_not_where_edits_are_denied(
+    given_back: Any,
+) -> None:
+    seen: list[Any] = []
+
+    class Decides(Plugin):
+        async def odd_hook(self, payload: Any, context: Any) -> PluginResult[Any]:
+            return PluginResult(modified_payload=given_back)
+
+    class Looks(Plugin):
+        async def odd_hook(self, payload: Any, context: Any) -> None:
+            seen.append(payload)
+
+    chain = entry(Decides, hooks=["odd_hook"]), entry(Looks, hooks=["odd_hook"])
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, given_back),
+        ({"hook_policies": {"odd_hook": HookPayloadPolicy(frozenset())}}, given_back),
+        ({"default_hook_policy": DefaultHookPolicy.DENY}, None),
+    ]
+    for options, arrives in cases:
+        lab = await Lab.of(*chain, **options)
+        result = await lab.call(hook="odd_hook")
+        assert result.modified_payload == arrives
+        assert seen.pop() == (CALL if arrives is None else given_back)
+        await lab.pipeline.close()
+
+
+async def test_where_edits_are_denied_a_hook_of_the_host_is_given_none_of_its_own_either() -> None:
+    class Invents(Plugin):
+        async def http_auth_resolve_user(self, payload: Any, context: Any) -> PluginResult[Any]:
+            return PluginResult(modified_payload={"email": "root@example.org"})
+
+    asked = HttpAuthResolveUserPayload.model_validate({"headers": {}}, context={HOST: True})
+    made = entry(Invents, hooks=["http_auth_resolve_user"])
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({}, {"email": "root@example.org"}),
+        ({"default_hook_policy": DefaultHookPolicy.DENY}, None),
+    ]
+    for options, arrives in cases:
+        lab = await Lab.of(made, **options)
+        result = await lab.call(asked, hook="http_auth_resolve_user")
+        assert result.modified_payload == arrives
+        await lab.pipeline.close()
 
 
 async def test_http_hooks_give_back_headers_and_the_next_plugin_sees_the_request_with_them() -> (

@@ -135,7 +135,8 @@ def test_turn_and_input_are_told_with_calls_of_models_and_of_their_tools(
     assert turns["cmf.llm_output"] == [1, 2]
     assert sorted({one for one in turns["cmf.llm_input"] if one}) == [1, 2]
     assert turns[PRE] == turns[POST] == [1, None]  # the second was no model's
-    assert turns["agent_pre_invoke"] == asked["agent_pre_invoke"] == [None]
+    assert turns["agent_pre_invoke"] == [None]
+    assert asked["agent_pre_invoke"] == asked["agent_post_invoke"] == ["quokka-reads"]
     assert asked["cmf.llm_output"] == ["quokka-reads", "quokka-reads"]
     assert asked[PRE] == ["quokka-reads", None]
 

@@ -3,7 +3,7 @@
 They are filtered and merged like everybody's plugins.
 """
 
-from kaged.pipeline.policies.budget import TokenBudget
+from kaged.pipeline.policies.budget import CostBudget, TokenBudget
 from kaged.pipeline.policies.cedar import CedarPolicy
 from kaged.pipeline.policies.commands import CommandAllowlist
 from kaged.pipeline.policies.deny import DenyRules
@@ -22,6 +22,7 @@ from kaged.pipeline.policies.untrusted import UntrustedContentGuard
 __all__ = [
     "CedarPolicy",
     "CommandAllowlist",
+    "CostBudget",
     "DenyRules",
     "EgressGuard",
     "HeaderAllowlist",
