@@ -43,6 +43,8 @@ SWITCH_S = 0.001
 
 The audit log's writer and the threads of a scan each keep the loop waiting for their full share.
 """
+READERS_GONE_S = 1.5
+"""How long the daemon's end waits for readers of events to be told of it."""
 
 
 def run_daemon(
@@ -179,6 +181,8 @@ class _Run:
         _log.info("daemon.stopping", reason=self._reason)
         daemon.services.hub.publish("daemon", "daemon.stopping", {"reason": self._reason})
         daemon.services.hub.close()
+        # The server would close their streams with a code of its own, and without the reason.
+        await daemon.services.hub.readers_gone(READERS_GONE_S)
         daemon.server.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

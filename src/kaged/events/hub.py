@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Final
 
@@ -90,6 +90,8 @@ class EventHub:
         self._bytes = 0
         self._latest = 0
         self._wakers: set[asyncio.Event] = set()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
         self._closed = False
 
     @property
@@ -148,6 +150,12 @@ class EventHub:
         for waker in self._wakers:
             waker.set()
 
+    async def readers_gone(self, within_s: float) -> None:
+        """Wait until nobody reads any more, or for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._nobody.wait()
+
     def gap_after(self, after: int) -> Gap | None:
         """Return which events a reader that has seen up to `after` can no longer get."""
         return Gap(after + 1, self.oldest - 1) if after + 1 < self.oldest else None
@@ -173,10 +181,13 @@ class EventHub:
             )
         waker = asyncio.Event()
         self._wakers.add(waker)
+        self._nobody.clear()
         try:
             yield waker
         finally:
             self._wakers.discard(waker)
+            if not self._wakers:
+                self._nobody.set()
 
 
 def topic_filter(topics: frozenset[str]) -> Callable[[str], bool]:

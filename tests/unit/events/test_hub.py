@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -130,3 +131,20 @@ def test_the_ring_never_exceeds_its_bounds_and_never_loses_order(
         assert sum(len(event.text) for event in held) <= ring_bytes
         numbers = [event.seq for event in held]
         assert numbers == list(range(hub.oldest, hub.latest + 1))
+
+
+async def test_the_end_waits_for_the_last_reader_and_for_a_while_only() -> None:
+    hub = _hub()
+    gone: list[str] = []
+
+    async def waits() -> None:
+        await hub.readers_gone(60)
+        gone.append("all")
+
+    await hub.readers_gone(0)  # nobody ever read
+    async with asyncio.TaskGroup() as group:
+        with hub.subscribe(), hub.subscribe():
+            group.create_task(waits())
+            await hub.readers_gone(0.01)  # nor does it wait for ever
+            assert gone == []
+    assert gone == ["all"]

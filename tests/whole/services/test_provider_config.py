@@ -166,7 +166,9 @@ def test_a_command_is_words_and_no_shell_reads_them(desk: Desk, bridges: dict[st
         assert desk.code(somebody(), f"{name}.box", "ping") == "capability_not_found"
 
 
-def test_a_skill_that_does_not_say_what_it_does_is_not_known_and_the_log_says_why(desk: Desk) -> None:
+def test_a_skill_without_a_description_is_not_known_and_the_log_says_why(
+    desk: Desk,
+) -> None:
     lines = [json.loads(one) for one in desk.daemon.log().splitlines() if one[:1] == "{"]
     (said,) = [one for one in lines if one["event"] == "skill.refused"]
     assert (said["skill"], said["code"]) == ("untold", "skill_metadata_invalid")

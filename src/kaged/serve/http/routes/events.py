@@ -62,12 +62,11 @@ async def events(websocket: WebSocket, services: Services, who: Who) -> None:
             if not await accept(websocket):
                 return
             ended = await _converse(websocket, hub, waker, resume)
+            if ended is not None:
+                await _hang_up(websocket, ended)  # a reader until then: a stop waits for readers
     except (InvalidHttpRequest, TooManySubscribers) as refusal:
         answer = error_response(refusal, request_id_of(websocket))
         await answer(websocket.scope, websocket.receive, websocket.send)
-        return
-    if ended is not None:
-        await _hang_up(websocket, ended)
 
 
 class _Resume:
