@@ -1,6 +1,7 @@
 """`ScriptPolicies`: the extension pipeline around what scripts reach outside themselves.
 
 Policies know a call as the tool that scripts call: `kage.exec`, `kage.http`, `kage.fs.read`.
+What comes from the web was written by somebody outside, so it is labelled before it is asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.lua.errors import ScriptCallRefused
 from kaged.tools.errors import PipelineRefused, ReportedError
 from kaged.tools.policy_answer import policy_answer
+from kaged.tools.session_labels import UNTRUSTED
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Ids
@@ -29,7 +31,10 @@ _REACH: Final = {
     "kage.fs.read": (False, False),
     "kage.fs.write": (True, False),
     "kage.http": (True, True),
+    "kage.http.post_stream": (True, True),
 }
+_WEB: Final = frozenset({"kage.http", "kage.http.post_stream"})
+_FROM_OUTSIDE: Final = frozenset({UNTRUSTED})
 PASSING: Final = frozenset(_REACH)
 """The calls of scripts that pass the policies."""
 
@@ -66,6 +71,8 @@ class ScriptPolicies:
         """
         pipeline = self._pipeline()
         if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
+            if name in _WEB:
+                await self._label(await session(), script)
             answer = run(params)
             return None if answer is None else await answer
         session_id = await session()
@@ -74,6 +81,9 @@ class ScriptPolicies:
             asked = await policy_answer(hooked.before_tool(name, params, described))
             if asked.changed:
                 params = _arguments(asked.payload, name)
+            if name in _WEB:
+                await self._label(session_id, script)
+                hooked.label(_FROM_OUTSIDE)
             answer = run(params)
             result = None if answer is None else await answer
             given = await policy_answer(hooked.after_tool(name, result, described))
@@ -81,12 +91,17 @@ class ScriptPolicies:
             raise ScriptCallRefused(f"{name}: {error.message}") from error
         return _json(given.payload.result) if given.changed else result
 
+    async def _label(self, session_id: str | None, script: str) -> None:
+        """Put on a session what is known of the web, before any of it arrives."""
+        if session_id is not None:
+            await self._labels.add(session_id, _FROM_OUTSIDE, source=_owner(script))
+
     async def _opened(
         self, pipeline: Pipeline, script: str, session_id: str | None, name: str
     ) -> tuple[HookedCall, ToolMetadata]:
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - see the line above
-        from kaged.pipeline.origin import CallOrigin  # noqa: PLC0415 - as above
+        from kaged.pipeline.origin import CallOrigin, data_policy  # noqa: PLC0415 - as above
         from kaged.pipeline.policies.untrusted import (  # noqa: PLC0415 - as above
             CHANGES_ANNOTATION,
         )
@@ -98,7 +113,7 @@ class ScriptPolicies:
             ToolMetadata,
         )
 
-        owner = f"lua:{script}"
+        owner = _owner(script)
         known = {"project_id": self._project_id, "session_id": session_id}
         origin = CallOrigin(
             request_id=self._ids.tagged("req"),
@@ -111,6 +126,7 @@ class ScriptPolicies:
             objects={
                 name: ObjectSecurityProfile(trust_domain=owner, data_scope=[self._project_id])
             },
+            data=data_policy(name, _FROM_OUTSIDE if name in _WEB else frozenset()),
         )
         keep = None if session_id is None else self._labels.keeper(session_id, source=owner)
         changes, reaches_net = _REACH[name]
@@ -121,6 +137,10 @@ class ScriptPolicies:
             annotations={NET_ANNOTATION: reaches_net, CHANGES_ANNOTATION: changes},
         )
         return HookedCall(pipeline, origin, keep), described
+
+
+def _owner(script: str) -> str:
+    return f"lua:{script}"
 
 
 def _arguments(payload: Any, name: str) -> JsonObject:

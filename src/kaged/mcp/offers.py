@@ -154,6 +154,20 @@ class Offers:
         keep = self._labels.keeper(context.session_id, source=scope, run_id=context.run_id)
         return HookedCall(pipeline, origin, keep)
 
+    async def carry(
+        self, session_id: str, hooked: HookedCall | None, context: ToolCallContext
+    ) -> None:
+        """Put the labels of a session that is read on the one that reads it."""
+        labels = await self._labels.of(session_id)
+        await self._labels.add(
+            context.session_id,
+            labels,
+            source=f"kaged://sessions/{session_id}",
+            run_id=context.run_id,
+        )
+        if hooked is not None:
+            hooked.label(labels)
+
     async def _label(
         self, server: OutsideServer, hooked: HookedCall | None, context: ToolCallContext
     ) -> None:

@@ -97,6 +97,8 @@ class AgentReading:
             else:
                 raise _no_resource(uri)
             await self.begin_session(context)  # not for whoever found nothing
+            if kind == "sessions":
+                await self.offers.carry(which, hooked, context)
             return text
 
         hooked = await self.offers.guarded("resource", "kaged", context)
