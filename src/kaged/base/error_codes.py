@@ -217,7 +217,10 @@ _PIPELINE: _Rows = {
     "mcp_server_unavailable": (502, "An MCP server does not start, or has ended."),
     "mcp_stream_ended": (502, "The daemon does not serve this agent, or stopped serving it."),
     "mcp_too_many_calls": (429, "An MCP client has as many calls running as it may."),
-    "mcp_too_many_clients": (503, "As many MCP clients or agents as allowed are served."),
+    "mcp_too_many_clients": (
+        503,
+        "As many MCP clients or agents as allowed are served, of all or of one person.",
+    ),
     "pipeline_file_not_found": (404, "No pipeline file was named, or there is none in that place."),
     "pipeline_foreign_extensions": (500, "The modified extensions are no `Extensions`."),
     "pipeline_foreign_payload": (500, "A plugin returned a payload that the hook does not have."),
@@ -285,7 +288,10 @@ _SESSIONS: _Rows = {
     "session_paused": (409, "The session waits for the operator, so nothing more is done in it."),
     "step_limit_reached": (409, "The agent took as many model steps as it may."),
     "todo_not_found": (404, "No todo, or more than one, goes by that text."),
-    "too_many_runs": (503, "As many runs are active as this daemon takes on at a time."),
+    "too_many_runs": (
+        503,
+        "As many runs are active as this daemon takes on at a time, of all or of one person.",
+    ),
     "upload_refused": (409, "A file cannot be put into the project's folder for uploads."),
     "workflow_failed": (502, "A step of a workflow did not come to its end."),
     "workflow_not_found": (404, "The project declares no workflow of that name."),
