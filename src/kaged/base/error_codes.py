@@ -288,6 +288,7 @@ _SESSIONS: _Rows = {
     "session_paused": (409, "The session waits for the operator, so nothing more is done in it."),
     "step_limit_reached": (409, "The agent took as many model steps as it may."),
     "todo_not_found": (404, "No todo, or more than one, goes by that text."),
+    "transform_refused": (503, "A script that must see what goes to the model could not be asked."),
     "too_many_runs": (
         503,
         "As many runs are active as this daemon takes on at a time, of all or of one person.",
