@@ -87,6 +87,17 @@ def test_exports_go_to_new_files_only_and_say_what_is_wrong_with_a_place(
     assert {one.name for one in folder.iterdir()} == names
 
 
+def test_a_path_with_a_nul_is_refused_as_a_bad_request(daemon: Daemon) -> None:
+    digest = "sha256:" + "a" * 64
+    for path, more in (
+        ("/plugins", {"digest": digest}),
+        ("/plugins/preview", {}),
+        ("/plugins/demo/export", {}),
+    ):
+        refusal = daemon.error("POST", path, {"path": "/tmp/a\0b", **more})
+        assert refusal["code"] == "invalid_request", (path, refusal)
+
+
 def test_files_that_cannot_be_read_are_told_apart_from_bugs(
     daemon: Daemon, project: Project, tmp_path: Path
 ) -> None:
