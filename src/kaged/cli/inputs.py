@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from kaged.base import KagedError
+from kaged.cli.named_files import open_named
 
 TEXT_LIMIT_BYTES = 1024 * 1024
 
@@ -20,7 +21,7 @@ def read_bytes(file: Path, limit: int = TEXT_LIMIT_BYTES) -> bytes:
     if str(file) == "-":
         data = sys.stdin.buffer.read(limit + 1)
     else:
-        with file.open("rb") as source:
+        with open_named(file) as source:
             data = source.read(limit + 1)
     if len(data) > limit:
         raise typer.BadParameter(f"{file} has more than {limit} bytes")
@@ -31,7 +32,19 @@ def text_or_file(text: str | None, file: Path | None) -> str | None:
     """Return a text from the command line, or from a file; `-` is standard input."""
     if text is not None and file is not None:
         raise typer.BadParameter("give the text or the file, not both")
-    return text if file is None else read_bytes(file).decode("utf-8")
+    return text if file is None else read_text(file)
+
+
+def read_text(file: Path) -> str:
+    """Read a text in UTF-8 from a file, or from standard input for `-`, up to a limit."""
+    try:
+        return read_bytes(file).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise KagedError(
+            f"{file} is no text in UTF-8: {error.reason} at byte {error.start}.",
+            code="invalid_params",
+            fix="Convert it to UTF-8.",
+        ) from error
 
 
 def pairs_of(given: list[str] | None) -> list[tuple[str, str]]:
@@ -47,7 +60,8 @@ def pairs_of(given: list[str] | None) -> list[tuple[str, str]]:
 
 def file_of(path: Path) -> dict[str, str]:
     """Read a file as requests carry it."""
-    content = base64.b64encode(path.read_bytes()).decode("ascii")
+    with open_named(path) as source:
+        content = base64.b64encode(source.read()).decode("ascii")
     return {"name": path.name, "content_base64": content}
 
 

@@ -10,11 +10,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kaged.cli.exits import Exit
 
@@ -211,23 +210,6 @@ def text_of(value: Any) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, in the plural where needed."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-@contextmanager
-def open_export(file: Path | None) -> Generator[BinaryIO]:
-    """Yield where an export is written: standard output, or a new private file.
-
-    The file must not exist, and nobody else can read it: an export holds what the original holds.
-    """
-    if file is None:
-        yield sys.stdout.buffer
-        sys.stdout.flush()
-        return
-    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "wb") as target:
-        yield target
-        target.flush()
-        os.fsync(target.fileno())
 
 
 def error_json(error: KagedError) -> dict[str, Any]:

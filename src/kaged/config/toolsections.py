@@ -143,6 +143,12 @@ class LuaSection:
         "The scripts that are loaded, by name; an empty list loads all.",
         default=(),
     )
+    required: tuple[str, ...] = key(
+        ListOf(TextShape(max_chars=128), unique=True),
+        "The scripts, by name, without which no model is asked and no session moves: while one of "
+        "them is not running, fails or takes too long, model calls are refused.",
+        default=(),
+    )
     net: tuple[NetTarget, ...] = key(
         ListOf(NET_TARGET),
         "Where `kage.http` may connect to; `*` is every public host.",

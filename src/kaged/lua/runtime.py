@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Final, TypeAlias, TypeVar
 
@@ -29,6 +29,7 @@ from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.timers import ScriptTimers
 from kaged.lua.tools import read_tools
 from kaged.lua.values import like, shown, shown_object, shown_value
+from kaged.sessions.transforms import TransformRefused
 
 DRAIN_S: Final = 30.0
 """How long others wait for scripts to be done with what they were told."""
@@ -94,6 +95,7 @@ class ScriptRuntime:
         *,
         publish: Callable[[str, JsonObject], None],
         offer: Callable[[Mapping[str, Sequence[JsonValue]]], Sequence[tuple[str, str]]],
+        required: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self.dialogs = dialogs
         self.scripts: list[Script] = []
@@ -102,6 +104,7 @@ class ScriptRuntime:
         self._sessions = sessions
         self._publish = publish
         self._offer = offer
+        self._required = required
         self._fresh: list[Script] = []
         self._boxes: dict[Script, _Mailbox] = {}
         self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
@@ -375,15 +378,42 @@ class ScriptRuntime:
         _, late = await asyncio.wait(tasks, timeout=limit_s)
         return not late
 
+    @property
+    def requires(self) -> bool:
+        """Whether the operator has named scripts without which no model is asked."""
+        return bool(self._required())
+
+    def require(self) -> None:
+        """Raise TransformRefused unless every script runs that the operator requires."""
+        running = {one.stem for one in self.scripts if one.state is ScriptState.RUNNING}
+        for stem in self._required():
+            if stem not in running:
+                raise self.refusal(f"The script {stem} is not running.")
+
+    def refusal(self, why: str) -> TransformRefused:
+        """Return the error of a model call that a required script could not see."""
+        return TransformRefused(
+            f"{why} The model is not asked without {', '.join(self._required())}.",
+            fix="`kaged lua list` shows what is wrong with a script. `required` below [lua] in "
+            "config.toml names those that must have their say.",
+        )
+
     async def transform(
         self, event: str, payload: JsonValue, session_id: str | None = None
     ) -> JsonValue:
-        """Pass a payload through the scripts in load order; returns the last one's."""
+        """Pass a payload through the scripts in load order; returns the last one's.
+
+        One that fails is passed over, except those that the operator requires.
+
+        Raises:
+            TransformRefused: a required one failed.
+        """
 
         async def ask(scripts: Sequence[Script]) -> JsonValue:
             passed = payload
             for script in scripts:
-                value = await self._asked(script, event, passed, session_id)
+                ask_it = self._must_answer if script.stem in self._required() else self._asked
+                value = await ask_it(script, event, passed, session_id)
                 if value is not None:
                     passed = like(passed, value)
             return passed
@@ -404,10 +434,16 @@ class ScriptRuntime:
         return await self._in_force(ask)
 
     async def decide(self, event: str, target: str, session_id: str | None = None) -> Decided:
-        """Ask the veto list; a script that fails or dies has said no."""
+        """Ask the veto list; a script that fails, dies or is down has said no."""
 
         async def ask(scripts: Sequence[Script]) -> Decided:
+            try:
+                self.require()
+            except TransformRefused as error:
+                return Decided(cancel=error.message)
             for script in scripts:
+                if script.state is not ScriptState.RUNNING and event in script.last_events:
+                    return Decided(cancel=f"The script {script.stem} is down.", by=script.stem)
                 try:
                     said = await self._answer(script, event, target, session_id)
                 except ScriptDown as error:
@@ -437,7 +473,12 @@ class ScriptRuntime:
         """
         while True:
             scripts = self.scripts
-            answer = await ask(scripts)
+            try:
+                answer = await ask(scripts)
+            except TransformRefused:
+                if scripts is self.scripts:
+                    raise
+                continue
             if scripts is self.scripts:
                 return answer
 
@@ -457,27 +498,45 @@ class ScriptRuntime:
             _log.warning("lua.event_lost", script=script.stem, on=event, why=error.message)
             return None
 
+    async def _must_answer(
+        self, script: Script, event: str, payload: JsonValue, session_id: str | None = None
+    ) -> JsonValue:
+        """Ask a script that has to have its say. Raises TransformRefused."""
+        try:
+            return await self._answer(script, event, payload, session_id, strict=True)
+        except ScriptDown as error:
+            raise self.refusal(error.message) from error
+
     async def _answer(
-        self, script: Script, event: str, payload: JsonValue, session_id: str | None
+        self,
+        script: Script,
+        event: str,
+        payload: JsonValue,
+        session_id: str | None,
+        *,
+        strict: bool = False,
     ) -> JsonValue:
         """Return what the handlers of a script gave; None if it does not listen.
 
-        Raises ScriptDown.
+        Raises ScriptDown; with `strict` also when a handler raised.
         """
         if event not in script.registered.events:
             return None
         body: JsonObject = {"name": event, "payload": payload}
         answer = await script.ask("event", body, focus=session_id)
-        self._complain(script, event, answer)
+        failed = self._complain(script, event, answer)
+        if strict and failed:
+            raise ScriptDown(f"The script {script.stem} failed at {event}: {failed[0]}.")
         return answer.get("value")
 
-    def _complain(self, script: Script, event: str, answer: JsonObject) -> None:
+    def _complain(self, script: Script, event: str, answer: JsonObject) -> list[str]:
         problems = answer.get("errors")
-        for one in problems if isinstance(problems, list) else []:
-            words = shown(str(one))
+        failed = [shown(str(one)) for one in problems] if isinstance(problems, list) else []
+        for words in failed:
             _log.warning("lua.handler_failed", script=script.stem, on=event, error=words)
             if EVENTS[event][0] is not EventKind.VETO:
                 self.notice(script.stem, "warning", f"plugin handler for '{event}' raised: {words}")
+        return failed
 
 
 def _described(script: Script) -> JsonObject:

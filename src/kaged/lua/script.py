@@ -143,6 +143,8 @@ class Script:
         self.state = ScriptState.STARTING
         self.error = ""
         self.registered = Registrations()
+        self.last_events: frozenset[str] = frozenset()
+        """What it listened to before its worker ended."""
         self.restarts = 0
         self._config = config
         self._parts = parts
@@ -294,6 +296,7 @@ class Script:
     async def _close(self) -> None:
         peer, self._peer = self._peer, None
         self._worker = None
+        self.last_events = self.registered.events or self.last_events
         self.registered = Registrations()
         if peer is not None:
             await peer.close()

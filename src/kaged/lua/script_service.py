@@ -295,7 +295,12 @@ class ScriptService:
             )
         )
         runtime = ScriptRuntime(
-            calls, sessions, dialogs, publish=publish, offer=partial(self.tools.offers, project_id)
+            calls,
+            sessions,
+            dialogs,
+            publish=publish,
+            offer=partial(self.tools.offers, project_id),
+            required=lambda: self._settings().daemon.value.lua.required,
         )
         return runtime
 

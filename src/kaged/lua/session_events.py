@@ -7,7 +7,9 @@ not overtaken by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from kaged.sessions.transforms import ContextDraft, Transforms
 
 PATIENCE_S: Final = 8.0
+REQUIRED_S: Final = 9.0  # before the loop gives up waiting, which would let the request pass
 MAX_KNOWN: Final = 10_000
 _TOP: Final = "primary"
 _AS_THEY_ARE: Final = {
@@ -95,6 +98,12 @@ class SessionEventForwarder:
         runtime = await self._of_session(session_id)
         if runtime is None:
             return None
+        async with _in_time(runtime):
+            return await self._changed(runtime, session_id, draft)
+
+    async def _changed(
+        self, runtime: ScriptRuntime, session_id: str, draft: ContextDraft
+    ) -> ContextDraft | None:
         await runtime.drain(PATIENCE_S)
         asked: JsonObject = {
             "messages": [*draft.messages],
@@ -110,7 +119,14 @@ class SessionEventForwarder:
         if runtime.wants("before_provider_request"):
             said = await runtime.transform("before_provider_request", request, session_id)
             request = {**request, **said} if isinstance(said, dict) else request
-        report = partial(runtime.notice, "lua", "error")
+
+        def report(problem: str) -> None:
+            runtime.notice("lua", "error", problem)
+            if runtime.requires:
+                raise runtime.refusal(
+                    f"What scripts made of the request cannot be used: {problem}."
+                )
+
         return None if request is asked else read_draft(request, draft, report)
 
     async def _before_tool_call(
@@ -133,9 +149,12 @@ class SessionEventForwarder:
 
     async def _summarizing(self, session_id: str, plan: JsonObject) -> JsonObject | None:
         runtime = await self._of_session(session_id)
-        if runtime is None or not runtime.wants("compact_prepare"):
+        if runtime is None:
             return None
-        found = await runtime.transform("compact_prepare", plan, session_id)
+        async with _in_time(runtime):
+            if not runtime.wants("compact_prepare"):
+                return None
+            found = await runtime.transform("compact_prepare", plan, session_id)
         if not isinstance(found, dict):
             runtime.notice("lua", "error", "compact_prepare gave no table; it is not used")
             return None
@@ -267,6 +286,20 @@ class SessionEventForwarder:
     async def _words(self, session_id: str, entry_id: str) -> JsonValue:
         entry = await self._transcript.find_entry(session_id, entry_id)
         return {"id": entry_id, "text": _text_of(entry.content)}
+
+
+@asynccontextmanager
+async def _in_time(runtime: ScriptRuntime) -> AsyncGenerator[None]:
+    """Ask scripts before a model call; those that the operator requires must be done in time.
+
+    Raises TransformRefused.
+    """
+    runtime.require()
+    try:
+        async with asyncio.timeout(REQUIRED_S if runtime.requires else None):
+            yield
+    except TimeoutError as error:
+        raise runtime.refusal(f"The scripts took longer than {REQUIRED_S:.0f} seconds.") from error
 
 
 def _text_of(content: JsonObject) -> str:

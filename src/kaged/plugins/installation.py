@@ -20,7 +20,7 @@ from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound, consent_missing, store_failed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
-from kaged.plugins.kept import KeptData
+from kaged.plugins.kept import OWNER_PREFIX, KeptData, kept_id
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
@@ -291,6 +291,13 @@ class PluginStore(StoreReader):
                 f"the data of {name} cannot be kept: there is no record of which files it is of",
                 f"uninstall it without --keep-data; kaged plugin export {name} saves its tables",
             )
+        sealed = kept_id(name, pin.digest)
+        if any(path.stem == sealed for path in self.unreadable_kept()):
+            raise store_failed(
+                f"the record of what is kept of these very files of {name} cannot be read",
+                "put it back from a backup (`kaged doctor` names it), or remove what it is about: "
+                f"kaged plugin forget '{OWNER_PREFIX}{sealed}'",
+            )
         if any(one.digest == pin.digest for one in self.kept(name)):
             raise store_failed(
                 f"data of these very files of {name} is kept already",
@@ -303,30 +310,36 @@ class PluginStore(StoreReader):
     ) -> tuple[KeptData, ...]:
         """Remove for good what is kept of plugins of this name; return what that was.
 
+        `~ID` is what is left beside an unreadable record: its tables, its folder and the record.
+
         Raises:
             PluginNotFound: nothing is.
         """
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
-                found = await asyncio.to_thread(self.kept, name)
+                if name.startswith(OWNER_PREFIX):
+                    lost = await asyncio.to_thread(self._lost, name.removeprefix(OWNER_PREFIX))
+                    found = () if lost is None else (lost,)
+                else:
+                    found = await asyncio.to_thread(self.kept, name)
                 if not found:
                     raise PluginNotFound(
                         f"no data of a plugin {name!r} is kept",
-                        fix="`kaged plugin list` shows what is",
+                        fix="`kaged plugin list` shows what is, `kaged doctor` what has no record",
                         name=name,
                     )
                 for kept in found:
                     entry = JournalEntry(
                         JournalOperation.FORGET,
-                        name,
+                        kept.name,
                         self._ids.tagged("copy"),
                         version=kept.version,
                         local=False,
                         pin=None,
                         event="plugin.kept_data_removed",
                         event_data={
-                            "name": name,
+                            "name": kept.name,
                             "version": kept.version,
                             "digest": kept.digest,
                             "kept": list(kept.words()),
@@ -419,6 +432,15 @@ class PluginStore(StoreReader):
             sections=self._steps.kept_sections(sections),
         )
         return kept if kept.words() else None
+
+    def _lost(self, record: str) -> KeptData | None:
+        """Return what is left beside an unreadable record; None when there is no such record."""
+        if not any(path.stem == record for path in self.unreadable_kept()):
+            return None
+        unknown = "unknown"
+        lost = KeptData(record, unknown, unknown, iso_utc(self._clock.now_ms()), lost_id=record)
+        tables = () if self._tables is None else tuple(self._tables.tables_of(lost.owner))
+        return replace(lost, tables=tables, folder=self._steps.has_kept_data(lost))
 
     def _to_give_back(self, prompt: InstallPrompt) -> KeptData | None:
         """Return what was kept of the files that are installed; it needs an empty place."""

@@ -146,7 +146,8 @@ class PluginInstaller:
         """
         removed = await self.store.forget_kept(name, request_id=request_id)
         lines = [
-            f"✓ Removed what was kept of {name} {one.version}: {'; '.join(one.words())}"
+            f"✓ Removed what was kept of {name} {one.version}: "
+            f"{'; '.join(one.words()) or 'a record'}"
             for one in removed
         ]
         return InstallOutcome(name, tuple(lines))

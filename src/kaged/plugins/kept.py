@@ -7,6 +7,7 @@ tables belong to `KeptData.owner`, the data folder and the record lie in folders
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -19,6 +20,10 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.plugins.journal_files import read_json, write_json
 
 FORMAT: Final = 1
+OWNER_PREFIX: Final = "~"
+"""How the names begin that own what is kept; no plugin's does."""
+
+KEPT_ID: Final = re.compile(r"[0-9a-f]{16}")
 SHOWN_DIGEST_CHARS: Final = 12
 # The host's own keys, and the grants: those are given anew with the next consent, or not at all.
 NOT_KEPT: Final = frozenset({"installed", "local", "enabled", "grants"})
@@ -26,7 +31,11 @@ NOT_KEPT: Final = frozenset({"installed", "local", "enabled", "grants"})
 
 @dataclass(frozen=True, slots=True)
 class KeptData:
-    """One plugin's tables, data folder and sections of local.toml, and the files they are for."""
+    """One plugin's tables, data folder and sections of local.toml, and the files they are for.
+
+    With `lost_id` it stands for a record that cannot be read any more: what is left beside that
+    record goes by this id, and whose it was is not known. It is never written as a record.
+    """
 
     name: str
     version: str
@@ -35,16 +44,17 @@ class KeptData:
     tables: tuple[str, ...] = ()
     folder: bool = False
     sections: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    lost_id: str = ""
 
     @property
     def id(self) -> str:
         """The same for the same files of the same name: there is at most one of each."""
-        return hashlib.sha256(f"{self.name}\n{self.digest}".encode()).hexdigest()[:16]
+        return self.lost_id or kept_id(self.name, self.digest)
 
     @property
     def owner(self) -> str:
         """Whose the tables are in the meantime; no plugin can have this name."""
-        return f"~{self.id}"
+        return f"{OWNER_PREFIX}{self.id}"
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -82,9 +92,17 @@ class KeptData:
     def from_record(cls, data: Any) -> KeptData:
         """Read it back. Raises ValueError when it is none."""
         try:
-            return msgspec.convert(data, cls)
+            found = msgspec.convert(data, cls)
         except msgspec.ValidationError as error:
             raise ValueError("this is no record of kept data") from error
+        if found.lost_id and not KEPT_ID.fullmatch(found.lost_id):
+            raise ValueError("this is no record of kept data")
+        return found
+
+
+def kept_id(name: str, digest: str) -> str:
+    """Return by what the data of these files of a plugin goes."""
+    return hashlib.sha256(f"{name}\n{digest}".encode()).hexdigest()[:16]
 
 
 def kept_settings(section: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -121,7 +139,7 @@ class KeptRecords:
         return self._directory / f"{kept.id}.json"
 
     def _paths(self) -> Iterator[Path]:
-        return self._directory.glob("[0-9a-f]*.json")
+        return (one for one in self._directory.glob("*.json") if KEPT_ID.fullmatch(one.stem))
 
     def _read(self) -> Iterator[KeptData]:
         for path in self._paths():
@@ -135,7 +153,8 @@ def _record_in(path: Path) -> KeptData | None:
     try:
         data = read_json(path)
         if isinstance(data, dict) and data.pop("format", None) == FORMAT:
-            return KeptData.from_record(data)
+            found = KeptData.from_record(data)
+            return None if found.lost_id else found
     except (OSError, ValueError):
         pass
     return None

@@ -21,6 +21,7 @@ from kaged.plugins.consent import ConsentService
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.gallery import gallery_directory, is_gallery_word
 from kaged.plugins.installer import PluginInstaller
+from kaged.plugins.kept import OWNER_PREFIX
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.plugin_projects import START_PATIENCE_S, PluginProjects
 from kaged.plugins.storage import StorageBroker
@@ -153,14 +154,20 @@ class PluginService:
         if lost:
             files = ", ".join(map(str, lost[:_NAMED]))
             found = f"the record of what was kept cannot be read: {files}"
-            fix = "Put the file back from a backup; without it no plugin is given that data."
+            fix = (
+                "Put the file back from a backup; without it no plugin is given that data. "
+                f"Or remove it for good: kaged plugin forget '{OWNER_PREFIX}{lost[0].stem}'"
+            )
             return CheckRow("plugins.kept", CheckStatus.WARN, _KEPT, found, fix)
         count = len(await asyncio.to_thread(store.kept))
         said = f"of {count} plugins" if count else "none"
         return CheckRow("plugins.kept", CheckStatus.OK, _KEPT, said)
 
     async def forget(self, name: str, who: Actor) -> JsonObject:
-        """Remove for good what was kept of plugins of this name. Raises PluginNotFound."""
+        """Remove for good what was kept of plugins of this name, or of `~ID` without a record.
+
+        Raises PluginNotFound.
+        """
         done = await self._installer.forget(name, request_id=who.request_id)
         return {"name": done.name, "lines": list(done.lines)}
 

@@ -137,6 +137,10 @@ class StoreSteps:
         folder = self.data(name)
         return folder.is_dir() and any(folder.iterdir())
 
+    def has_kept_data(self, kept: KeptData) -> bool:
+        """Return whether a data folder is kept."""
+        return self._kept_data(kept).is_dir()
+
     def kept_sections(self, sections: tuple[str, ...]) -> dict[str, dict[str, JsonValue]]:
         """Return what these sections of local.toml say and is kept, as it is written there."""
         found = {name: kept_settings(self._section(name) or {}) for name in sections}

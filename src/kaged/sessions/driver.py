@@ -16,6 +16,7 @@ from kaged.base.log import get_logger
 from kaged.kernel.identity import Actor
 from kaged.kernel.kept_actor import KeptActor
 from kaged.kernel.ownership import may_use_project
+from kaged.kernel.shares import Shares
 from kaged.projects.readiness import Ready
 from kaged.sessions.agent_run import AgentEnd, RunState
 from kaged.sessions.idle import IdleWatch
@@ -66,6 +67,12 @@ RenewActor = Callable[[KeptActor], Awaitable[Actor | None]]
 """Says who somebody is by now; None for who may not come in any more."""
 
 _log = get_logger("kaged.sessions")
+
+
+class TooManyRuns(KagedError):
+    """As many runs are active as there may be, of all or of one person."""
+
+    code = "too_many_runs"
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +126,7 @@ class SessionDriver:
         self._ids = ids
         self._tasks = Tasks("sessions")
         self._live: dict[str, _Live] = {}
+        self._shares = Shares(MAX_RUNS, what="runs", error=TooManyRuns)
         self._by_session: dict[str, _Live] = {}
         self._ends = RunEnds()
         self._closing = False
@@ -155,6 +163,7 @@ class SessionDriver:
                 now.
             KagedError: `agent_not_found`; the project has no such agent.
             KagedError: `interaction_pending`; it waits for an answer, not for a message.
+            KagedError: `too_many_runs`; all are taken, or all that this person may have.
             ModelError: `model_unknown`; nobody knows the agent's model.
         """
         session = await self._free(session_id)
@@ -375,10 +384,6 @@ class SessionDriver:
                 fix="wait for it, or cancel it",
                 session_id=session_id,
             )
-        if len(self._live) >= MAX_RUNS:
-            raise KagedError(
-                f"{MAX_RUNS} runs are active.", code="too_many_runs", fix="wait for some to end"
-            )
         pending = await self._store.interactions.pending_of(session_id)
         if pending is not None:
             raise KagedError(
@@ -399,11 +404,28 @@ class SessionDriver:
         pinned: bool = False,
     ) -> _Live:
         """Begin a run on disk and start it; nothing of it is left behind when that fails."""
+        run_id = self._ids.tagged("run")
+        self._shares.take(run_id, options.identity)
+        try:
+            return await self._start_as(run_id, session, cause, options, text, pinned=pinned)
+        except BaseException:
+            self._shares.release(run_id)
+            raise
+
+    async def _start_as(
+        self,
+        run_id: str,
+        session: SessionRecord,
+        cause: RunCause,
+        options: RunOptions,
+        text: str | None,
+        *,
+        pinned: bool,
+    ) -> _Live:
         known = await self._known.of(session)
         require_agent(known, options.agent)
         alias = model_alias(session, options, options.agent, known)
         self._models.get(alias)  # who cannot be asked is not asked half-way
-        run_id = self._ids.tagged("run")
         earlier, _ = await self._service.runs(session.id, limit=1)
         if options.kept is None and options.identity is not None:
             now_ms = self._clock.now_ms()
@@ -530,6 +552,7 @@ class SessionDriver:
         finally:
             self._runs.pop(run.run_id, None)
             self._live.pop(run.run_id, None)
+            self._shares.release(run.run_id)
             self._by_session.pop(run.session_id, None)
             self._ends.keep(ended)
             if not live.ended.done():

@@ -2,7 +2,7 @@
 
 Each list is asked in order of registration; what one gives is what the next gets. Whoever raises
 or takes too long is logged and passed over, except where a no may be said: there it counts as a
-no.
+no. Whoever raises TransformRefused says no anywhere: what it was to see does not go out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
-from kaged.base import JsonObject
+from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
 
@@ -22,6 +22,12 @@ MAX_TRANSFORMS: Final = 200
 
 T = TypeVar("T")
 _log = get_logger("kaged.sessions")
+
+
+class TransformRefused(KagedError):
+    """Somebody must see what goes to the model, and cannot; the model is not asked."""
+
+    code = "transform_refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ class Transforms:
         return arguments
 
     async def context(self, session_id: str, draft: ContextDraft) -> ContextDraft:
-        """Pass a request; returns what to send."""
+        """Pass a request; returns what to send. Raises TransformRefused."""
         current = draft
         for one in tuple(self._context):
             said = await self._asked("context", one(session_id, current))
@@ -124,7 +130,7 @@ class Transforms:
         return False
 
     async def summarizing(self, session_id: str, plan: JsonObject) -> JsonObject:
-        """Pass what is to be summarized; returns it with what was changed."""
+        """Pass what is to be summarized; returns it as it was changed. Raises TransformRefused."""
         for one in tuple(self._summarizing):
             plan = {**plan, **(await self._asked("summarizing", one(session_id, plan)) or {})}
         return plan
@@ -138,6 +144,8 @@ class Transforms:
         try:
             async with asyncio.timeout(self._patience_s):
                 return await question
+        except TransformRefused:
+            raise
         except Exception as error:  # noqa: BLE001 - boundary: one that breaks is passed over
             _log.warning("sessions.transform_failed", what=what, error=repr(error))
             return None

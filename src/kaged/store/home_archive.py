@@ -86,7 +86,8 @@ def write_archive(settings: Settings, target: Path, clock: Clock) -> Archived:
             fix="Check the folder, its permissions and the free space.",
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a folder that cannot be written to holds none of ours
+            partial.unlink()
     return Archived.of(manifest)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from whole.harness.conversation import begin
 from whole.harness.daemon import Daemon, exactly, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.plugin import PluginFolder
@@ -39,6 +40,82 @@ def test_commands_that_make_files_leave_what_is_there(daemon: Daemon, tmp_path: 
     )
     assert [one.name for one in taken.iterdir()] == [".kaged"]
     assert (taken / ".kaged").read_text(encoding="utf-8") == "precious"
+
+
+def bad_targets(folder: Path) -> dict[Path, str]:
+    """Return places that no new file can be written to, each with what is said about it."""
+    (folder / "there").write_text("mine", encoding="utf-8")
+    (folder / "folder").mkdir()
+    (folder / "closed").mkdir(mode=0o555)
+    (folder / "link").symlink_to(folder / "elsewhere")
+    return {
+        folder / "there": "file_exists",
+        folder / "folder": "file_exists",
+        folder / "link": "file_exists",
+        folder / "none" / "x": "file_write_failed",
+        folder / "there" / "x": "file_write_failed",
+        folder / "closed" / "x": "file_write_failed",
+        folder / ("n" * 300): "file_write_failed",
+    }
+
+
+def test_exports_go_to_new_files_only_and_say_what_is_wrong_with_a_place(
+    daemon: Daemon, project: Project, tmp_path: Path
+) -> None:
+    session = begin(project)
+    folder = tmp_path / "targets"
+    folder.mkdir()
+    for place, code in bad_targets(folder).items():
+        for words in (
+            ("audit", "export"),
+            ("audit", "export", "--offline"),
+            ("session", "export", session),
+        ):
+            assert refused(daemon, *words, str(place), cwd=project.root) == code, (words, place)
+        archived = "archive_target_exists" if code == "file_exists" else "archive_unwritable"
+        assert refused(daemon, "backup", str(place)) == archived, place
+    assert (folder / "there").read_text(encoding="utf-8") == "mine"
+    # What fails in the middle leaves nothing that would be in the way of the next try.
+    fresh = folder / "fresh"
+    nobody = "ses_01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    assert refused(daemon, "session", "export", nobody, str(fresh), cwd=project.root) == (
+        "session_not_found"
+    )
+    daemon.cli("session", "export", session, str(fresh), cwd=project.root)
+    assert fresh.stat().st_mode & 0o777 == 0o600
+    names = {"there", "folder", "closed", "link", "fresh"}
+    assert {one.name for one in folder.iterdir()} == names
+
+
+def test_a_path_with_a_nul_is_refused_as_a_bad_request(daemon: Daemon) -> None:
+    digest = "sha256:" + "a" * 64
+    for path, more in (
+        ("/plugins", {"digest": digest}),
+        ("/plugins/preview", {}),
+        ("/plugins/demo/export", {}),
+    ):
+        refusal = daemon.error("POST", path, {"path": "/tmp/a\0b", **more})
+        assert refusal["code"] == "invalid_request", (path, refusal)
+
+
+def test_files_that_cannot_be_read_are_told_apart_from_bugs(
+    daemon: Daemon, project: Project, tmp_path: Path
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    commands = (
+        ("audit", "verify"),
+        ("session", "import"),
+        ("issue", "create", "Title", "--body-file"),
+    )
+    for words in commands:
+        for place, code in {
+            tmp_path / "none": "file_not_found",
+            tmp_path: "file_unreadable",
+            binary / "x": "file_unreadable",
+        }.items():
+            assert refused(daemon, *words, str(place), cwd=project.root) == code, (words, place)
+    assert refused(daemon, *commands[-1], str(binary), cwd=project.root) == "invalid_params"
 
 
 def test_names_that_nobody_has_are_told(daemon: Daemon, project: Project) -> None:

@@ -152,6 +152,31 @@ def test_a_guard_whose_worker_dies_while_it_is_asked_has_said_no(
     assert current(project) != session
 
 
+@whole("LC-AMB-13", "LC-AMB-24")
+def test_a_guard_that_died_goes_on_saying_no_until_it_is_back(
+    scripts: Scripts, project: Project, model: ModelServer
+) -> None:
+    scripts.grant(mover=["session_write"])
+    only_once = "if kage.store.get('seen') then error('once') end kage.store.set('seen', true)\n"
+    guard = "kage.on('session_before_switch', function() end)\n"
+    mover = (
+        "kage.request_capabilities({'session_write'})\n"
+        "kage.register_command{name='fork-to', description='',"
+        " handler=function() kage.session.fork_to() end}"
+    )
+    shown = scripts.load(guard=only_once + guard, mover=mover)
+    session = exchange(project, model, "iguana-guard")
+    os.kill(int(shown["guard"]["pid"]), signal.SIGKILL)
+    wait_for(lambda: scripts.state("guard")["state"] == "failed")
+    said = scripts.run("fork-to")
+    assert any("guard is down" in str(one["message"]) for one in said["notices"]), said
+    assert current(project) == session
+    # The operator takes it away, or mends it: then it does not hold up anything any more.
+    scripts.load(guard=guard, mover=mover)
+    scripts.run("fork-to")
+    assert current(project) != session
+
+
 @pytest.mark.parametrize("name", ["one", "two"])
 def test_no_worker_outlives_its_project(
     daemon: Daemon, scripts: Scripts, tmp_path: Path, name: str

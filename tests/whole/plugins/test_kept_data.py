@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -336,3 +337,58 @@ def test_doctor_tells_of_a_record_of_kept_data_that_cannot_be_read(
     assert row()["status"] == "ok"
     first.run()
     first.require_all()
+
+
+@whole("PH-INST-34")
+def test_what_is_left_beside_an_unreadable_record_can_be_removed(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    first = Mem(daemon, tmp_path / "first")
+    first.run()
+    first.fill()
+    daemon.cli("plugin", "uninstall", "mem", "--keep-data")
+    other = Mem(daemon, tmp_path / "second", "of somebody else")
+    other.run()
+    other.sql("CREATE TABLE theirs (a TEXT)")
+    daemon.cli("plugin", "uninstall", "mem", "--keep-data")
+    (place,) = below_home(daemon, SECRET)
+    record = daemon.home / place
+    which = f"~{record.stem}"
+    assert daemon.error("DELETE", f"/plugins/{which}/kept")["code"] == "plugin_not_found", "sound"
+    sound = record.read_text(encoding="utf-8")
+    (folder,) = (daemon.home / "plugin-data").rglob(record.stem)
+    # One that says it is another's is none; it cannot lead to what that one has.
+    (its,) = (one for one in record.parent.glob("*.json") if one != record)
+    forged = json.loads(sound) | {"lost_id": its.stem}
+    for broken in (json.dumps(forged), sound[:-20]):
+        record.write_text(broken, encoding="utf-8")
+        assert [one["digest"] for one in daemon.get("/plugins")["kept"]] == [
+            json.loads(its.read_text(encoding="utf-8"))["digest"]
+        ]
+    # The same files again get nothing, and nothing of theirs can be put on top of what is left.
+    first.run()
+    assert first.tables() == []
+    first.sql("CREATE TABLE fresh (a TEXT)")
+    refused = daemon.error("DELETE", "/plugins/mem?keep_data=true")
+    assert refused["code"] == "plugin_store_failed"
+    assert which in str(refused)
+    assert first.state()["state"] == "running"
+
+    rows = daemon.cli("doctor", "--json", code=None).json["rows"]
+    (row,) = [one for one in rows if one["id"] == "plugins.kept"]
+    assert f"kaged plugin forget '{which}'" in row["fix"]
+    told = daemon.cli("plugin", "forget", which).out
+    assert "tables: Notes, later, tags" in told
+    assert "data folder" in told
+    assert below_home(daemon, SECRET) == []
+    assert not folder.exists()
+    assert daemon.audit("plugin.kept_data_removed")[-1]["data"]["name"] == record.stem
+    assert daemon.error("DELETE", f"/plugins/{which}/kept")["code"] == "plugin_not_found"
+    # What runs, and what is kept of others, is as it was.
+    assert first.tables() == ["fresh"]
+    assert [one["tables"] for one in daemon.get("/plugins")["kept"]] == [["theirs"]]
+    daemon.cli("plugin", "uninstall", "mem")
+    other.run()
+    assert other.tables() == ["theirs"]
+    daemon.cli("plugin", "uninstall", "mem")
+    assert table_names(daemon) == []

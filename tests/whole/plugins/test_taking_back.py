@@ -80,9 +80,20 @@ def test_a_grant_that_was_taken_back_is_not_granted_at_the_next_start(  # noqa: 
     # The process dies, and the host starts it again by itself.
     pid = one.state()["pid"]
     edit(daemon, head + line, head)
+    # Until then it runs with what was taken back, and both cages are shown.
+    (item,) = daemon.cli("cage", "explain", "writer", "--json").json["items"]
+    assert not any(one["operator_added"] for one in item["capabilities"])
+    assert item["running"]["same"] is False
+    words = [one["words"] for one in item["running"]["allows"]]
+    (more,) = {*words} - {one["words"] for one in item["allows"]}
+    told = daemon.cli("cage", "explain", "writer").out
+    assert more in told.partition("It runs in this one now")[2]
     os.kill(pid, signal.SIGKILL)
     started_anew(one, pid)
     assert not granted(one)
+    (item,) = daemon.cli("cage", "explain", "writer", "--json").json["items"]
+    assert item["running"]["same"] is True
+    assert more not in daemon.cli("cage", "explain", "writer").out
 
     # By SIGHUP, in both directions; plugins that nothing changed for go on as they are.
     for before, after, wanted in ((head, head + line, True), (head + line, head, False)):

@@ -12,7 +12,8 @@ import typer
 
 from kaged.cli.context import daemon
 from kaged.cli.exits import Exit
-from kaged.cli.output import Output, counted, one_line, open_export
+from kaged.cli.named_files import open_export, open_named
+from kaged.cli.output import Output, counted, one_line
 from kaged.cli.runner import DaemonClient, NoStart, Offline, command, group
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def verify(
     if file is None:
         return _report(trail.verify_offline())
     key = trail.key_of(trail.settings())
-    with file.open("rb") as lines:
+    with open_named(file) as lines:
         return _report(verify_export(lines, key))
 
 

@@ -149,7 +149,13 @@ def uninstall(
 
 
 @daemon_command(app, "forget", view=show_lines)
-def forget(client: DaemonClient, name: Name) -> Any:
+def forget(
+    client: DaemonClient,
+    name: Annotated[
+        str,
+        typer.Argument(help="The plugin's name, or '~ID' of a record that `doctor` cannot read."),
+    ],
+) -> Any:
     """Remove for good what `uninstall --keep-data` has kept of a plugin."""
     return client.delete(f"/plugins/{name}/kept")
 

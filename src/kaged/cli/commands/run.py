@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kaged.cli.inputs import read_bytes
+from kaged.cli.inputs import read_text
 from kaged.cli.output import Output
 from kaged.cli.runner import AgentPath, DaemonClient, note_restricted, project_command
 
@@ -42,7 +42,7 @@ def run(
     from kaged.cli.runview import RunView
 
     note_restricted(client.get(""), output)
-    text = read_bytes(Path(task)).decode("utf-8") if task == "-" else task
+    text = read_text(Path(task)) if task == "-" else task
     view = RunView(as_json=output.as_json, agent=agent, thinking=thinking)
     if session is None:
         found = begin_session(client, text=text, model=model)

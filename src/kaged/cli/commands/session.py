@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from kaged.cli.inputs import read_bytes
-from kaged.cli.output import Output, View, moment, open_export, short_moment, table
+from kaged.cli.named_files import open_export
+from kaged.cli.output import Output, View, moment, short_moment, table
 from kaged.cli.runner import DaemonClient, Lines, group, project_command
 from kaged.cli.transcript import show_entries, show_tree
 

@@ -14,7 +14,9 @@ MAX_PATH_CHARS = 4096
 class PluginPathIn(RequestBody):
     """A plugin's directory on the daemon's machine, or `gallery:NAME`."""
 
-    path: Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARS)]
+    path: Annotated[
+        str, Field(min_length=1, max_length=MAX_PATH_CHARS, pattern=r"^[^\x00]+$")
+    ]  # the system knows no path with a NUL, and Python says so with a ValueError
 
 
 Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9:+/=_-]{8,256}$")]

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.identity import Actor, ActorKey
+from kaged.kernel.shares import Shares
 from kaged.projects.readiness import Ready
 from kaged.serve.mcp.client_session import McpClientSession
+from kaged.serve.mcp.http_sessions import SESSION_HEADER, HttpSessions, TooManyMcpClients
 
 if TYPE_CHECKING:
-    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.requests import Request
 
     from kaged.events import EventHub
@@ -31,7 +32,6 @@ MAX_CLIENT_SESSIONS: Final = 256
 MAX_HTTP_SESSIONS: Final = 64
 IDLE_S: Final = 30 * 60.0
 MAX_BODY_BYTES: Final = 1024 * 1024
-SESSION_HEADER: Final = "mcp-session-id"
 
 
 class StreamKey(NamedTuple):
@@ -57,7 +57,7 @@ class _Served:
     """A served agent: its server, and its HTTP sessions once there is one."""
 
     server: AgentServer
-    manager: StreamableHTTPSessionManager | None = None
+    http: HttpSessions | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     streams: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
 
@@ -76,6 +76,7 @@ class McpEndpoint:
     def __post_init__(self) -> None:
         self._served: dict[tuple[str, str], _Served] = {}
         self._client_sessions: dict[ClientKey, tuple[_Served, McpClientSession]] = {}
+        self._shares = Shares(MAX_CLIENT_SESSIONS, what="MCP clients", error=TooManyMcpClients)
         self._tasks = Tasks("mcp endpoint")
         self._making = asyncio.Lock()
         self._watching = False
@@ -90,13 +91,13 @@ class McpEndpoint:
         """
         return (await self._serve(project_id, agent)).server
 
-    async def http(self, project_id: str, agent: str) -> StreamableHTTPSessionManager:
+    async def http(self, project_id: str, agent: str) -> HttpSessions:
         """Return what serves an agent over HTTP. Raises as `served`."""
         served = await self._serve(project_id, agent)
         async with self._making:
-            if served.manager is None:
-                served.manager = await self._run_manager(served)
-        return served.manager
+            if served.http is None:
+                served.http = await self._run_http(served)
+        return served.http
 
     def begin(self, server: AgentServer, actor: Actor, cut_off: asyncio.Event) -> McpClientSession:
         """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
@@ -163,7 +164,7 @@ class McpEndpoint:
                 self._tasks.start(self._watch(), "end of the daemon")
             return fresh
 
-    async def _run_manager(self, served: _Served) -> StreamableHTTPSessionManager:
+    async def _run_http(self, served: _Served) -> HttpSessions:
         from mcp.server.streamable_http_manager import (  # noqa: PLC0415 - see the module
             StreamableHTTPSessionManager,
         )
@@ -183,7 +184,12 @@ class McpEndpoint:
 
         self._tasks.start(run(), f"http sessions of {served.server.port.agent}")
         await running.wait()
-        return manager
+        port = served.server.port
+
+        def left(session: str, actor: ActorKey) -> None:
+            self._leave(HttpKey(port.project_id, port.agent, session, actor))
+
+        return HttpSessions(manager, MAX_HTTP_SESSIONS, IDLE_S, self.clock, left)
 
     def _client_session_of(self, ctx: Any) -> McpClientSession:
         """Return the client session of a request: that of its stream, HTTP session, or caller."""
@@ -210,12 +216,7 @@ class McpEndpoint:
             idle = client_session.transport == "http" and client_session.open_calls == 0
             if idle and now_s - client_session.last_used_s > IDLE_S:
                 self._leave(old)
-        if len(self._client_sessions) >= MAX_CLIENT_SESSIONS:
-            raise KagedError(
-                f"{MAX_CLIENT_SESSIONS} MCP clients are connected already",
-                code="mcp_too_many_clients",
-                fix="close one of them",
-            )
+        self._shares.take(key, actor)
         ulid = key.ulid if isinstance(key, StreamKey) else self.ids.ulid()
         client_session = McpClientSession(
             id=f"{transport}:{ulid}",
@@ -230,6 +231,7 @@ class McpEndpoint:
 
     def _leave(self, key: ClientKey) -> None:
         found = self._client_sessions.pop(key, None)
+        self._shares.release(key)
         if found is not None:
             served, client_session = found
             served.server.forget(client_session.id)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kaged.base import KagedError
-from kaged.kernel.identity import ActorKey
+from kaged.kernel.identity import Actor, ActorKey
 from kaged.serve.http.connection import accept
 from kaged.serve.http.documented import documented
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
@@ -112,12 +112,14 @@ class _StreamableHttp:
             service = await _service(request)
             project_id, agent = _place(request)
             request.state.mcp_agent = agent
-            manager = await service.endpoint.http(project_id, agent)
-            scope["user"] = _principal(request.state.actor.key)
+            sessions = await service.endpoint.http(project_id, agent)
+            actor: Actor = request.state.actor
+            scope["user"] = _principal(actor.key)
+            place = sessions.enter(request, actor)
         except KagedError as error:
             await error_response(error, request_id_of(request))(scope, receive, send)
             return
-        await manager.handle_request(scope, receive, send)
+        await sessions.serve(place, scope, receive, send)
 
 
 def _principal(key: ActorKey) -> Any:

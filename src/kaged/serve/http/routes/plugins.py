@@ -30,6 +30,13 @@ router = APIRouter(route_class=LateRoute, prefix=API_PREFIX, tags=["plugins"])
 
 
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
+KeptName = Annotated[
+    str,
+    Path(
+        pattern=rf"(?:{PLUGIN_NAME})|^~[0-9a-f]{{16}}$",
+        description="The name of the plugins, or ~ID of a record that cannot be read.",
+    ),
+]
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
 
@@ -102,8 +109,11 @@ async def uninstall(
 
 
 @router.delete("/plugins/{name}/kept", **documented("Remove what was kept of a plugin", 404))
-async def forget(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
-    """Remove for good what `keep_data` has left of uninstalled plugins of this name."""
+async def forget(service: Plugins, who: Who, name: KeptName) -> dict[str, Any]:
+    """Remove for good what `keep_data` has left of uninstalled plugins of this name.
+
+    `~ID` is what is left beside a record that cannot be read, as doctor's `plugins.kept` names it.
+    """
     return await service.forget(name, who)
 
 
