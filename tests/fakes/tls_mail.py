@@ -23,6 +23,17 @@ Line = Literal["tls", "starttls", "stripped", "refused"]
 FROM = datetime(2020, 1, 1, tzinfo=UTC)
 LONG_AGO = datetime(2021, 1, 1, tzinfo=UTC)
 FAR_AWAY = datetime(2099, 1, 1, tzinfo=UTC)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +89,15 @@ def _sign(
         .not_valid_after(until)
         .add_extension(basic, critical=True)
     )
+    signer = key if ca is None else ca.key
+    # What RFC 5280 wants of both, and Python from 3.13 on.
+    known = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    made = made.add_extension(known, critical=False).add_extension(by, critical=False)
+    if basic.ca:
+        made = made.add_extension(_SIGNS_CERTIFICATES, critical=True)
     if names:
         made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
-    signer = key if ca is None else ca.key
     return Signed(made.sign(signer, hashes.SHA256()), key)
 
 
