@@ -249,7 +249,7 @@ class InteractionService:
             project_id=context.project_id,
             chat_id=context.session_id,
             slot=session_slot(context.session_id),
-            asked_in=who.chat_id if who is not None and who.is_person else None,
+            asked_in=who.chat if who is not None and who.is_person else None,
         )
         pause = pause_session(context.project_id, context.session_id, kind, request_id)
         try:
