@@ -35,9 +35,7 @@ def daemon(module_path: Path, model: ModelServer) -> Iterator[Daemon]:
     """Yield a daemon with a front end and a bridge that says who called."""
     look = operation("look", requires_auth=False)
     bridge = Bridge(module_path, "post", {"definitions": [capability("post.box", look)]})
-    made = Daemon(
-        module_path / "h", config=f"{FRONT_END}{bridge.toml()}", local=model.local_toml()
-    )
+    made = Daemon(module_path / "h", config=f"{FRONT_END}{bridge.toml()}", local=model.local_toml())
     made.start()
     yield made
     made.close()
@@ -84,9 +82,7 @@ def test_what_a_script_starts_acts_for_the_person_of_the_run_before_it(
         """Load the script anew, with words of its own; returns what to say."""
         word, echoed = fresh("hello"), fresh("echo")
         model.play(word, say("Hello."))
-        model.play(
-            echoed, call("shell.bash", command="python3 caller.py job.json"), say("Looked.")
-        )
+        model.play(echoed, call("shell.bash", command="python3 caller.py job.json"), say("Looked."))
         scripts.load(echo=ECHO.replace("%s", f"{echoed} please"))
         return word
 
@@ -102,7 +98,7 @@ def test_what_a_script_starts_acts_for_the_person_of_the_run_before_it(
         place = f"/projects/{shared.id}"
         session = sessions[name] = str(person.post(f"{place}/sessions")["id"])
         person.post(f"{place}/sessions/{session}/message", {"text": f"{echoing()} there"})
-        runs = _ended(lambda path, of=person: of.get(f"{place}{path}"), session, 2)
+        runs = _ended(lambda path, of=person, at=place: of.get(f"{at}{path}"), session, 2)
         assert [one["status"] for one in runs] == ["completed", "completed"], runs
         assert [one["operator_id"] for one in runs] == [name, name]
         [claims] = _invoked(daemon, session)
