@@ -29,7 +29,9 @@ class _Timer:
 class ScriptTimers:
     """The timers of one project's scripts, each tied to the worker that asked for it."""
 
-    def __init__(self, call: Callable[[Script, int, str | None], Awaitable[bool]], tasks: Tasks) -> None:
+    def __init__(
+        self, call: Callable[[Script, int, str | None], Awaitable[bool]], tasks: Tasks
+    ) -> None:
         self._call = call
         self._tasks = tasks
         self._asked: dict[WorkerConnection, dict[int, _Timer]] = {}

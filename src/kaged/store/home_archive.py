@@ -25,7 +25,7 @@ from kaged.base import Clock, KagedError, iso_utc
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.settings import Settings
 from kaged.store.backends.choose import backend_for
-from kaged.store.sqlite_snapshot import SIDECARS, snapshot
+from kaged.store.backends.sqlite_snapshot import SIDECARS, snapshot
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"

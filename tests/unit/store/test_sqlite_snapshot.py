@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kaged.store.sqlite_snapshot import snapshot
+from kaged.store.backends.sqlite_snapshot import snapshot
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])

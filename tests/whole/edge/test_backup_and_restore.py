@@ -122,15 +122,14 @@ def test_a_plugins_own_database_is_as_it_was_at_one_moment(own: Own, tmp_path: P
     writers = [threading.Thread(target=write, args=(mode,)) for mode in ("wal", "delete")]
     for one in writers:
         one.start()
+    file = tmp_path / "2.tar.gz"
     try:
         for number in range(3):
             file = tmp_path / f"{number}.tar.gz"
             daemon.cli("backup", str(file))
             with tarfile.open(file) as tar:
                 names = [one.name for one in tar if "/busy/" in one.name]
-            assert sorted(names) == [
-                f"data/plugin-data/busy/{one}.db" for one in ("delete", "wal")
-            ]
+            assert sorted(names) == [f"data/plugin-data/busy/{one}.db" for one in ("delete", "wal")]
     finally:
         ended.set()
         for one in writers:
