@@ -251,6 +251,11 @@ def test_a_plugin_is_checked_without_being_installed(daemon: Daemon, tmp_path: P
     before = kept(daemon)
     good = PluginFolder(daemon, tmp_path / "good", ECHO, name="good")
     assert "handshake ok" in daemon.cli("plugin", "check", str(good.root)).out
+    # What asks for the network is started with a network gate, as the daemon would.
+    online = PluginFolder(
+        daemon, tmp_path / "online", ECHO, name="online", capabilities=["net:example.org:443"]
+    )
+    assert "handshake ok" in daemon.cli("plugin", "check", str(online.root)).out
     liar = PluginFolder(daemon, tmp_path / "liar", {"answer": {"version": "9.9.9"}}, name="liar")
     done = daemon.cli("plugin", "check", str(liar.root), code=6)
     assert "handshake failed" in done.out + done.err
