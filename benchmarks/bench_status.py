@@ -13,18 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from scoreboard import Row, at_most, quick, row, show
-from whole.edge.test_largest_messages import KINDS, LARGE, PLUGIN, SCRIPT, SERVER, SHAPES
-from whole.harness.daemon import Daemon, wait_for
-from whole.harness.guests import STORAGE, Guest
-from whole.harness.project import Project
-from whole.harness.scripts import Scripts
+from whole.edge.test_largest_messages import KINDS, LARGE, PLUGIN, SCRIPT, SERVER, SHAPES  # pyright: ignore[reportMissingImports] - beside the tests
+from whole.harness.daemon import Daemon, wait_for  # pyright: ignore[reportMissingImports] - beside the tests
+from whole.harness.guests import STORAGE, Guest  # pyright: ignore[reportMissingImports] - beside the tests
+from whole.harness.project import Project  # pyright: ignore[reportMissingImports] - beside the tests
+from whole.harness.scripts import Scripts  # pyright: ignore[reportMissingImports] - beside the tests
 
 TARGET_MS = 50.0
 IDLE_S = 3.0
@@ -79,7 +80,7 @@ def run() -> list[Row]:
             daemon.close()
 
 
-def _rows(daemon: Daemon, top: Path) -> list[Row]:
+def _rows(daemon: Any, top: Path) -> list[Row]:
     project = daemon.load(Project(top / "work"))
     files = {"large.py": LARGE.read_text(encoding="utf-8")}
     guest = Guest(daemon, top, PLUGIN, files=files, capabilities=STORAGE)
@@ -124,7 +125,7 @@ def _rows(daemon: Daemon, top: Path) -> list[Row]:
     return found
 
 
-def _p99_ms(daemon: Daemon, work: Callable[[], None]) -> float:
+def _p99_ms(daemon: Any, work: Callable[[], None]) -> float:
     taken: list[float] = []
     with _asking(daemon, taken):
         work()
@@ -133,7 +134,7 @@ def _p99_ms(daemon: Daemon, work: Callable[[], None]) -> float:
 
 
 @contextmanager
-def _asking(daemon: Daemon, taken: list[float]) -> Iterator[None]:
+def _asking(daemon: Any, taken: list[float]) -> Generator[None]:
     socket = str(daemon.home / "run" / "kaged.sock")
     with subprocess.Popen(
         [sys.executable, "-I", "-c", _POLL, socket],

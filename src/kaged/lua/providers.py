@@ -71,8 +71,9 @@ def _is_model(row: JsonValue) -> bool:
 def _read_model(row: JsonValue) -> tuple[str, int | None]:
     assert isinstance(row, dict)
     window = row.get("context")
-    fits = type(window) is int and MIN_WINDOW_TOKENS <= window <= MAX_WINDOW_TOKENS
-    return str(row["id"]), window if fits else None
+    if type(window) is int and MIN_WINDOW_TOKENS <= window <= MAX_WINDOW_TOKENS:
+        return str(row["id"]), window
+    return str(row["id"]), None
 
 
 def guarding_events(script: Script) -> list[str]:

@@ -227,7 +227,7 @@ class ModelCatalogue:
         return self._script if alias == SCRIPTED else None
 
 
-def _seen_from(made: _Made, project_id: str) -> Model:
+def _seen_from(made: _Made, project_id: str) -> RetryingModel | ProjectModel:
     if isinstance(made.attempts, ProvidedModel):
         return ProjectModel(made.model, made.attempts, project_id)
     return made.model

@@ -25,7 +25,7 @@ from kaged.models.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from kaged.models.retrying import AttemptEvent
+from kaged.models.retrying import AttemptEvent, RetryingModel
 
 PROVIDED: Final = "lua"
 """The vendor in `model = "lua:provider/model"`."""
@@ -145,7 +145,7 @@ class ProvidedModel:
 class ProjectModel:
     """A provided model as one project sees it: each project has scripts of its own."""
 
-    def __init__(self, model: turn.Model, provided: ProvidedModel, project_id: str) -> None:
+    def __init__(self, model: RetryingModel, provided: ProvidedModel, project_id: str) -> None:
         self.alias = model.alias
         self.stream = model.stream
         self._provided = provided

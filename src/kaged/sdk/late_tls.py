@@ -8,7 +8,6 @@ the real module with the first look into it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from types import ModuleType
 from typing import Any, Final
@@ -38,7 +37,7 @@ def import_asyncio() -> None:
     for name in late:
         sys.modules[name] = _Late(name)
     try:
-        import asyncio  # noqa: F401, PLC0415 - the point of this module
+        importlib.import_module("asyncio")
     finally:
         for name in late:
             # Who imports it from now on gets the real one.

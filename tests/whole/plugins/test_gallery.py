@@ -23,7 +23,7 @@ from whole.harness.model import ModelServer
 from whole.harness.project import Project
 
 CALLED_KIB = 18_900
-"""What it may take once it was called; with TLS, which none of these uses itself, 20,400 and more."""
+"""What it may take once it was called; with TLS, which none of these uses itself, it is 20,400."""
 ROOT = Path(__file__).parents[3] / "plugins"
 ISSUE = {
     "number": 7, "title": "It leaks", "state": "open", "user": {"login": "ann"}, "body": "Water.",
@@ -383,7 +383,8 @@ def test_none_takes_much_memory_while_it_waits(daemon: Daemon, boats: Project) -
         assert kib <= LIMIT_KIB, (name, kib)
     # The first call brings the event loop, which stays; TLS comes with the first who uses it.
     calls: dict[str, dict[str, Any]] = {
-        "notify.send": {"body": "Low tide."}, "issues.list": {}, "web-search.search": {"query": "a"},
+        "notify.send": {"body": "Low tide."}, "issues.list": {},
+        "web-search.search": {"query": "a"},
         "calendar-digest.digest": {"start": "2026-11-18", "days": 2},
     }  # fmt: skip
     for tool, params in calls.items():

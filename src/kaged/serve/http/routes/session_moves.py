@@ -15,6 +15,7 @@ from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
 from kaged.sessions.move import SwitchOutcome
+from kaged.sessions.navigation import OPERATOR
 from kaged.store.session_rows import SessionRecord
 
 router = APIRouter(
@@ -38,7 +39,7 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
         raise operator_only()
     if not body.switch:
         branched = await context.sessions.navigation.branch(
-            source.id, body.at, asked_by=context.who.person_id
+            source.id, body.at, asked_by=context.who.person_id or OPERATOR
         )
         return await _moved(context, source.id, await _made(context, branched))
     context.sessions.navigation.request_fork_to(source.id, body.at)
