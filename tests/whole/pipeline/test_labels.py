@@ -174,8 +174,9 @@ def test_policies_of_the_model_see_the_labels_too(
 
 
 def test_results_of_outside_servers_are_untrusted_unless_the_operator_says_otherwise(
-    office: Project, model: ModelServer, site: PolicySite
+    daemon: Daemon, office: Project, model: ModelServer, site: PolicySite
 ) -> None:
+    wait_for(lambda: all(one["tools"] for one in daemon.get("/mcp/servers")["servers"]))
     add = {"a": 1, "b": 2}
     run(office, model, "lynx-calc", call("calc.add", **add), call("file.read", path="hours.txt"))
     assert _last_labels(site, "file.read") == ["untrusted"]
