@@ -215,7 +215,7 @@ def test_the_window_that_a_script_states_is_the_one_that_is_compacted_for(
             text = f"number {number} " + "and so on " * 120
             assert say_to(project, current(project), text)["status"] == "completed"
         rows = project.daemon.audit("compaction.triggered", project_id=project.id)
-        return [str(one["session"]) for one in rows]
+        return [json.dumps(one) for one in rows]
 
     scripts.load(parrot=counts, usage=usage)
     stated_small = talk()
@@ -223,13 +223,15 @@ def test_the_window_that_a_script_states_is_the_one_that_is_compacted_for(
     assert stated_small == []
     # A smaller window is in force from the reload on, in the same session.
     scripts.load(parrot=counts.replace("context = 9000", "context = 1500"), usage=usage)
-    assert set(talk()) == {session}
+    compacted = talk()
+    assert compacted
+    assert all(session in one for one in compacted)
     assert window() == 1500
     # What the operator says comes before that, and without both the window is the usual one.
     project.describe(model="roomy")
     project.reload()
     second = begin(project)
-    assert second not in talk()
+    assert second not in str(talk())
     assert window() == 60_000
     project.describe(model="parrot")
     project.reload()
