@@ -13,6 +13,7 @@ from pathlib import Path
 
 import error_reference
 import log_events
+import protected_reference
 import sdk_reference
 
 import kaged.lua.reference
@@ -36,6 +37,7 @@ def main() -> int:
         (pages / "audit-events.md").write_text(render_reference(), encoding="utf-8")
         sdk_reference.rewrite(pages / "plugin-sdk.md")
         log_events.rewrite(pages / "log-events.md", DOCS.parent / "src" / "kaged")
+        protected_reference.rewrite(pages / "protected-paths.md")
         start = DOCS / "README.md"
         text = start.read_text(encoding="utf-8")
         line = f"These pages describe kaged {__version__}."

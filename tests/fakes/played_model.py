@@ -102,7 +102,7 @@ class PlayedModels:
 
     by_alias: dict[str, Model]
 
-    def get(self, alias: str) -> Model:
+    def get(self, alias: str, project_id: str = "") -> Model:
         """Return one. Raises `model_unknown`."""
         if alias not in self.by_alias:
             raise ModelError(f"no model {alias}", code="model_unknown")

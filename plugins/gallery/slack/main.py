@@ -20,11 +20,14 @@ from websocket import WebSocket
 
 from kaged.sdk import CallContext, Plugin
 from kaged.sdk.front_end import Assistant
-from kaged.sdk.http_client import Unreachable, request
+from kaged.sdk.http_client import Unreachable, exchange
 
 API = "https://slack.com/api"
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
 SEND_PAUSES_S = (1.0, 5.0, 30.0)
+LONGEST_PAUSE_S = 120.0
+BUSY = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
+"""What Slack calls it, with status 429 or without."""
 TEXT_CHARS = 16_000
 MAX_WAITING = 100
 KNOWN_EVENTS = 1000
@@ -85,7 +88,8 @@ class Link:
                     return
                 plugin.log.warning(f"slack: {error}")
                 status["connected"] = False
-                time.sleep(self._pause_s)
+                asked_for_s = error.wait_s if isinstance(error, RateLimited) else None
+                time.sleep(max(self._pause_s, asked_for_s or 0.0))
                 self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
             finally:
                 if self._socket is not None:
@@ -160,8 +164,8 @@ class Link:
         for pause_s in SEND_PAUSES_S:
             try:
                 self._ask("chat.postMessage", "bot_token", message)
-            except RateLimited:
-                time.sleep(pause_s)
+            except RateLimited as busy:
+                time.sleep(pause_s if busy.wait_s is None else busy.wait_s)
             else:
                 return
         raise Unreachable("chat.postMessage: asked too often")
@@ -174,17 +178,22 @@ class Link:
             "Authorization": f"Bearer {self._config[token]}",
             "Content-Type": "application/json; charset=utf-8",
         }
-        code, said = request("POST", f"{self._api}/{method}", headers, body)
-        if code == 429:
-            raise RateLimited(f"{method}: asked too often")
+        code, fields, said = exchange("POST", f"{self._api}/{method}", headers, body)
+        told = said.get("error") if isinstance(said, dict) else None
+        if code == 429 or told in BUSY:
+            raise RateLimited(method, fields.get("retry-after", ""))
         if code != 200 or not isinstance(said, dict) or said.get("ok") is not True:
-            told = said.get("error") if isinstance(said, dict) else None
             raise Unreachable(f"{method}: {code} {told or ''}")
         return said
 
 
 class RateLimited(Unreachable):
-    """Slack wants to be asked later."""
+    """Slack wants to be asked later: after `wait_s` seconds, where it said so."""
+
+    def __init__(self, method: str, retry_after: str) -> None:
+        super().__init__(f"{method}: asked too often")
+        said = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
+        self.wait_s = min(float(retry_after), LONGEST_PAUSE_S) if said else None
 
 
 def _plain(text: str) -> str:

@@ -313,7 +313,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
 
     # Everything is built. Now those are told of each other who were built before the other was.
     plugin_tools.connect(plugins.supervisor)
-    models.connect(scripts.ask_model)
+    models.connect(scripts.ask_model, scripts.stated_window)
     pipeline.connect(models.identity, projects.ids_of)
     plugins.connect(active_sessions=loop.driver.active_in)
     work.workflows.connect(loop.workflows)

@@ -7,6 +7,7 @@ is every limit.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import KagedError
+from kaged.cli.client import DaemonRefused
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
+    from websockets.exceptions import InvalidStatus
 
 PIECE_BYTES: Final = 32 * 1024
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
@@ -33,7 +36,7 @@ async def relay(socket: Path, path: str) -> None:
         KagedError: `mcp_stream_ended`; the daemon refuses, or ends the stream first.
     """
     from websockets.asyncio.client import unix_connect
-    from websockets.exceptions import InvalidHandshake, WebSocketException
+    from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
     try:
         async with unix_connect(
@@ -46,6 +49,8 @@ async def relay(socket: Path, path: str) -> None:
             ping_interval=None,
         ) as stream:
             await _carry(stream)
+    except InvalidStatus as error:
+        raise _refusal(error) from error
     except InvalidHandshake as error:
         raise KagedError(
             f"The daemon does not serve this agent: {error}.",
@@ -56,6 +61,18 @@ async def relay(socket: Path, path: str) -> None:
         raise KagedError(
             f"The connection to the daemon failed: {error}.", code="mcp_stream_ended"
         ) from error
+
+
+def _refusal(refused: InvalidStatus) -> Exception:
+    """Return the daemon's own words; without any, those of a stream that did not begin."""
+    try:
+        return DaemonRefused(json.loads(refused.response.body or b""))
+    except (ValueError, KeyError, TypeError):
+        return KagedError(
+            f"The daemon does not serve this agent: {refused}.",
+            code="mcp_stream_ended",
+            fix="List the project's agents with `kaged project show`.",
+        )
 
 
 async def _carry(stream: ClientConnection) -> None:

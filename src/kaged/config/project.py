@@ -41,6 +41,8 @@ from kaged.config.yamldoc import parse_yaml
 
 PROJECT_FILE: Final = "project.yaml"
 PROJECT_VERSION: Final = 1
+DEFAULT_MODEL: Final = "default"
+"""The alias that no project needs to ask for."""
 DEFAULT_MAX_STEPS: Final = 50
 MAX_SUBAGENTS: Final = 100
 

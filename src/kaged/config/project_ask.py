@@ -1,8 +1,8 @@
 """`project_ask`: what a project's files want to be allowed, agent by agent, in words.
 
 Everything that the files alone decide and that reaches beyond kaged's own defaults is in it: cages
-or their absence, network, tools, plugins, commands, and every text that an agent takes as its
-instructions. Two asks are compared by `config.ask_order`.
+or their absence, network, tools, plugins, commands, another model than `default`, and every text
+that an agent takes as its instructions. Two asks are compared by `config.ask_order`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kaged.config.files import file_problem
 from kaged.config.plugindecl import PluginDeclaration
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import (
+    DEFAULT_MODEL,
     AgentSpec,
     CompactionStrategy,
     Project,
@@ -103,6 +104,9 @@ def _agent(path: str, spec: AgentSpec) -> Iterator[AskedThing]:
             )
             yield _thing(path, f"grant {name}", name, said)
     yield _thing(path, "tools", _rules_value(spec.tools), Sentence(_tools_words(spec.tools)))
+    if spec.model != DEFAULT_MODEL:
+        words = f"sends what it reads to the model {spec.model} of your local.toml, at its price"
+        yield _thing(path, "model", spec.model, Sentence(words))
     meant: list[JsonValue] = [spec.system_prompt.text, spec.description]
     yield _thing(path, "instructions", digest_of(meant), Sentence(_prompt(spec.system_prompt)))
     for key, declaration in spec.plugins.items():

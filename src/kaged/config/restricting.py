@@ -1,7 +1,8 @@
 """`restrict`: a project as it is before the operator has agreed to what its files ask for.
 
 Its agents are all there and of use, but every one is caged to the project, read-only, without
-network, commands, plugins, and without the instructions that somebody else wrote for them.
+network, commands, plugins, on the default model, and without the instructions that somebody else
+wrote for them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from typing import Final
 
 from kaged.config.cageblock import CageBlock, FsEntry
 from kaged.config.problems import Origin, format_key_path
-from kaged.config.project import DEFAULT_MAX_STEPS, AgentSpec, Project, ProjectDsl, agent_specs
+from kaged.config.project import (
+    DEFAULT_MAX_STEPS,
+    DEFAULT_MODEL,
+    AgentSpec,
+    Project,
+    ProjectDsl,
+    agent_specs,
+)
 from kaged.config.prompts import Prompt
 from kaged.config.reading import Loaded
 from kaged.config.toolrules import ToolRule
@@ -44,7 +52,12 @@ def restrict(project: Loaded[Project]) -> Loaded[Project]:
     )
     provenance = dict(project.provenance)
     for path, _ in agent_specs(found.primary):
-        for setting in ("cage", "system_prompt", *(f"tools.{one.pattern}" for one in _RULES)):
+        for setting in (
+            "cage",
+            "model",
+            "system_prompt",
+            *(f"tools.{one.pattern}" for one in _RULES),
+        ):
             name, _, pattern = setting.partition(".")
             key = (*path, name, pattern) if pattern else (*path, name)
             provenance[format_key_path(key)] = RESTRICTED
@@ -53,7 +66,7 @@ def restrict(project: Loaded[Project]) -> Loaded[Project]:
 
 def _restricted(spec: AgentSpec) -> AgentSpec:
     return AgentSpec(
-        model=spec.model,
+        model=DEFAULT_MODEL,
         system_prompt=Prompt(RESTRICTED_PROMPT),
         cage=CageBlock(fs=(FsEntry(mode=FsMode.RO, path="."),)),
         tools=_RULES,

@@ -1,7 +1,8 @@
 """`CageView`: one agent's, plugin's or file's cage, to be explained or tried out. No daemon needed.
 
 What is read is what the daemon reads: the project's files, the plugin store, the operator's two
-files. A plugin's `project:` entries are resolved for the project that one looks from.
+files. A project whose files nobody agreed to is restricted here as its agents are. A plugin's
+`project:` entries are resolved for the project that one looks from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageKind, CageRequest
 from kaged.cage.configured import plugin_limits
 from kaged.cage.protected.digest import digest_path
-from kaged.config import AgentTree, load_project, resolve_agents
+from kaged.config import AgentTree
 from kaged.config.cageblock import CageBlock, CageShape
 from kaged.config.files import read_text
 from kaged.config.project import PROJECT_FILE
@@ -42,9 +43,12 @@ from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.storereader import StoreReader
 from kaged.plugins.storesteps import StoreSteps
+from kaged.projects.in_force import agents_in_folder
+from kaged.store import ProjectRecord
 
 SHELL = ("/bin/sh",)
 HERE = "here"
+TRUST = "`kaged project trust`"
 
 
 class CagedAgentNotFound(KagedError):
@@ -63,7 +67,10 @@ class CageOwner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CageView:
-    """One cage to look at. `policy` is None for an agent without a cage."""
+    """One cage to look at. `policy` is None for an agent without a cage.
+
+    `restricted`: it is not the one of the project's files, because nobody agreed to what they ask.
+    """
 
     owner: CageOwner
     name: str
@@ -74,6 +81,7 @@ class CageView:
     used_here: bool = True
     capabilities: tuple[AskedCapability, ...] = ()
     protected: tuple[Sentence, ...] = ()
+    restricted: bool = False
 
     @property
     def allows(self) -> tuple[Sentence, ...]:
@@ -92,6 +100,8 @@ class CageView:
             "project": self.project,
             "allows": [one.as_json() for one in self.allows],
         }
+        if self.owner is CageOwner.AGENT:
+            found["restricted"] = self.restricted
         if self.owner is CageOwner.PLUGIN:
             found["version"] = self.version
             found["used_by_project"] = self.used_here
@@ -101,6 +111,8 @@ class CageView:
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
         yield f"● {self.owner} {self.name} {self.version}".rstrip()
+        if self.restricted:
+            yield f"  restricted until you agree to what {self.project} asks for: {TRUST}"
         if self.owner is CageOwner.PLUGIN:
             yield from ask_lines(self.capabilities)
             yield f"  its cage{'' if self.project is None else f', seen from {self.project}'}:"
@@ -111,11 +123,21 @@ class CageView:
 
 
 class CageViews:
-    """Finds cages by name: the agents of the project at `root`, and the installed plugins."""
+    """Finds cages by name: the agents of the project at `root`, and the installed plugins.
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], root: Path) -> None:
+    `record` is what is on record of that project; without one nobody agreed to what it asks for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        root: Path,
+        record: ProjectRecord | None,
+    ) -> None:
         self._settings = settings
         self._root = Path(os.path.realpath(root))
+        self._record = record
         places, daemon = settings.places, settings.daemon.value
         directory = daemon.plugins.dir or places.plugins_dir
         self._store = StoreReader(
@@ -203,7 +225,7 @@ class CageViews:
     # -- agents --------------------------------------------------------------------------------
 
     def _tree(self) -> AgentTree:
-        return resolve_agents(load_project(self._root), self._settings.daemon, self._settings.local)
+        return agents_in_folder(str(self._root), self._settings, self._record)
 
     def _has_project(self) -> bool:
         return (self._root / KAGED_DIR / PROJECT_FILE).exists()
@@ -216,7 +238,8 @@ class CageViews:
             raise CagedAgentNotFound(
                 f"The project has no agent {path!r}.", fix=f"Take one of {known}."
             ) from None
-        return self._view(CageOwner.AGENT, path, agent.cage.value)
+        view = self._view(CageOwner.AGENT, path, agent.cage.value)
+        return replace(view, restricted=tree.restricted)
 
     def _maybe_agent(self, name: str) -> CageView | None:
         if not self._has_project():

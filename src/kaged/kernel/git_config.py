@@ -182,7 +182,7 @@ class _Reader:
             if not (char.isascii() and (char.isalnum() or char in "-.")):
                 break
             name += char.lower()
-        if char != "]":
+        if char != "]" or not name:
             raise MalformedGitConfig("a section's name is not closed")
         return name
 

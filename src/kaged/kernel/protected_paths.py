@@ -1,6 +1,6 @@
-"""`PROTECTED`: the paths by which a file becomes code that runs outside the cage. Pure.
+"""`ProtectedRules`: by which paths a file becomes code that runs outside the cage. Pure.
 
-One list for file tools, scripts, undo and the cages of agents, plugins and MCP servers. A `RUN`
+One list (`protected_list`) for file tools, scripts, undo and the cages of all guests. A `RUN`
 path is run or obeyed by a program of the host without anybody looking first, so no agent writes it.
 A `REVIEWED` path is trusted later, after a person's review: it may be written, and is named.
 Names are compared without case and at any depth: a nested repository counts like the project.
@@ -10,83 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.protected_list import (
+    PROTECTED,
+    REBASE_DIR,
+    SEQUENCER_DIR,
+    PathClass,
+    ProtectedPath,
+)
 
 GIT_DIR: Final = ".git"
 HOOKS: Final = "hooks"
 WORKTREES: Final = "worktrees"
-REBASE_DIR: Final = "rebase-merge"
-SEQUENCER_DIR: Final = "sequencer"
 GIT_CONFIGS: Final = ("config", "config.worktree")
 SAMPLE: Final = ".sample"  # git's own templates; git never runs them under this name
 MAX_ALLOWED: Final = 64
-
-
-class PathClass(StrEnum):
-    """How a protected path becomes dangerous."""
-
-    RUN = "run"
-    GIT_CONFIG = "git_config"
-    REVIEWED = "reviewed"
-
-
-@dataclass(frozen=True, slots=True)
-class ProtectedPath:
-    """One entry of the list: names in a row, each with `*` for any letters; who obeys them."""
-
-    pattern: str
-    kind: PathClass
-    why: str
-
-
-_GIT: Final = "git runs what lies there at the next commit, merge or checkout"
-_EDITOR: Final = "an editor runs its tasks and settings when the folder is opened"
-_ASSISTANT: Final = "a coding assistant starts the servers and hooks that it names"
-_PACKAGES: Final = "a package manager obeys it at the next install"
-
-PROTECTED: Final[tuple[ProtectedPath, ...]] = (
-    ProtectedPath(".git/hooks", PathClass.RUN, _GIT),
-    ProtectedPath(".git/modules/*/hooks", PathClass.RUN, _GIT),
-    ProtectedPath(".git/config", PathClass.GIT_CONFIG, "git runs the commands that its keys name"),
-    *(
-        ProtectedPath(f".git/{name}", PathClass.RUN, "git runs its commands when it goes on")
-        for name in (REBASE_DIR, SEQUENCER_DIR)
-    ),
-    ProtectedPath(".envrc", PathClass.RUN, "a shell with direnv runs it on entering the folder"),
-    ProtectedPath(".vscode", PathClass.RUN, _EDITOR),
-    ProtectedPath(".idea", PathClass.RUN, _EDITOR),
-    ProtectedPath(".devcontainer", PathClass.RUN, _EDITOR),
-    ProtectedPath(".husky", PathClass.RUN, _GIT),
-    ProtectedPath(".mcp.json", PathClass.RUN, _ASSISTANT),
-    ProtectedPath(".claude", PathClass.RUN, _ASSISTANT),
-    ProtectedPath(".cursor", PathClass.RUN, _ASSISTANT),
-    ProtectedPath(".codex", PathClass.RUN, _ASSISTANT),
-    ProtectedPath(
-        ".kaged/skills", PathClass.RUN, "agents take instructions from it and run its scripts"
-    ),
-    ProtectedPath(".npmrc", PathClass.RUN, _PACKAGES),
-    ProtectedPath(".yarnrc*", PathClass.RUN, _PACKAGES),
-    ProtectedPath("pip.conf", PathClass.RUN, _PACKAGES),
-    *(
-        ProtectedPath(pattern, PathClass.REVIEWED, why)
-        for why, patterns in (
-            ("it runs in continuous integration", (".github/workflows", ".gitlab-ci.yml")),
-            ("it names hooks that are installed from it", (".pre-commit-config.yaml",)),
-            (
-                "a person runs it by hand",
-                ("makefile", "gnumakefile", "*.mk", "justfile", ".justfile", "rakefile"),
-            ),
-            ("a person runs it by hand", ("taskfile.yml", "taskfile.yaml")),
-            ("coding assistants take instructions from it", ("agents.md", "claude.md")),
-            ("it decides which programs git hands files to", (".gitattributes",)),
-        )
-        for pattern in patterns
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +45,40 @@ class ProtectedRules:
     the whole folder out. `refuse_reviewed` makes the second class as closed as the first.
     """
 
-    __slots__ = ("allowed", "refuse_reviewed")
+    __slots__ = ("above", "allowed", "refuse_reviewed")
 
     def __init__(
-        self, allowed: Iterable[tuple[str, ...]] = (), *, refuse_reviewed: bool = False
+        self,
+        allowed: Iterable[tuple[str, ...]] = (),
+        *,
+        refuse_reviewed: bool = False,
+        above: Sequence[str] = (),
     ) -> None:
         self.allowed = frozenset(allowed)
         self.refuse_reviewed = refuse_reviewed
+        self.above = tuple(above)
+
+    def below(self, above: Sequence[str]) -> ProtectedRules:
+        """Return the same rules for a folder whose way from its project is known.
+
+        In a writable `.cargo` nothing but `config.toml` shows what it is.
+        """
+        return ProtectedRules(self.allowed, refuse_reviewed=self.refuse_reviewed, above=above)
 
     def find(self, parts: Sequence[str]) -> ProtectedMatch | None:
         """Return the entry that a path, given as names below the folder, lies at or in."""
-        found = find_protected(parts)
+        found = find_protected(parts) or self._across(parts)
         return None if found is None or self.allows(parts) else found
+
+    def _across(self, parts: Sequence[str]) -> ProtectedMatch | None:
+        """Return the entry that begins above the folder and ends in it."""
+        size = len(self.above)
+        names = [part.casefold() for part in (*self.above, *parts)] if size else []
+        for at in range(size):
+            found = _by_pattern(names, at)
+            if found is not None and found.depth > size:
+                return ProtectedMatch(found.entry, found.depth - size)
+        return None
 
     def allows(self, parts: Sequence[str]) -> bool:
         """Return whether the operator took this path out of the list."""
@@ -160,7 +123,24 @@ def find_protected(parts: Sequence[str]) -> ProtectedMatch | None:
 
 def ends_protected(name: str) -> bool:
     """Return whether a protected path can end with this name; cheap, for listings of folders."""
-    return _ENDS.match(name.casefold()) is not None
+    folded = name.casefold()
+    return folded in _ENDS or _ANY_WILD.match(folded) is not None
+
+
+def may_lead(name: str) -> bool:
+    """Return whether a link of this name may lead to a protected path; cheap, like the above."""
+    return name.casefold() in _FIRST
+
+
+def leads_on(parts: Sequence[str]) -> bool:
+    """Return whether a path is the way to a refused one, so that a link there would lead to it."""
+    names = [part.casefold() for part in parts]
+    return bool(names) and any(
+        entry.kind is PathClass.RUN and rest[: len(names) - at - 1] == tuple(names[at + 1 :])
+        for at in range(len(names))
+        for rest, entry in _ROWS.get(names[at], ())
+        if len(rest) > len(names) - at - 1
+    )
 
 
 def _in_git(names: list[str], at: int) -> ProtectedMatch | None:
@@ -181,18 +161,33 @@ def _in_git(names: list[str], at: int) -> ProtectedMatch | None:
     return None
 
 
-def _by_pattern(names: list[str], at: int) -> ProtectedMatch | None:
-    name = names[at]
-    if (pair := _PAIRS.get(name)) is not None and names[at + 1 : at + 2] == [pair[0]]:
-        return ProtectedMatch(pair[1], at + 2)
-    for pattern, entry in _WILD.items():
-        if fnmatchcase(name, pattern):
-            return ProtectedMatch(entry, at + 1)
+def _by_pattern(names: Sequence[str], at: int) -> ProtectedMatch | None:
+    for rest, entry in _ROWS.get(names[at], ()):
+        if tuple(names[at + 1 : at + 1 + len(rest)]) == rest:
+            return ProtectedMatch(entry, at + 1 + len(rest))
+    wild = _ANY_WILD.match(names[at])
+    if wild is not None and wild.lastindex is not None:
+        return ProtectedMatch(_WILD[wild.lastindex - 1], at + 1)
     return None
 
 
 def _entry(pattern: str) -> ProtectedPath:
     return next(one for one in PROTECTED if one.pattern == pattern)
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Return what matches a name by any of these; the number of the group says by which."""
+    return re.compile("|".join(f"({translate(one)})" for one in patterns))
+
+
+def _rows() -> dict[str, tuple[tuple[tuple[str, ...], ProtectedPath], ...]]:
+    """Return the entries of several names by their first one."""
+    found: dict[str, tuple[tuple[tuple[str, ...], ProtectedPath], ...]] = {}
+    for entry in _PLAIN:
+        first, *rest = entry.pattern.split("/")
+        if rest:
+            found[first] = (*found.get(first, ()), (tuple(rest), entry))
+    return found
 
 
 _HOOKS_ENTRY: Final = _entry(".git/hooks")
@@ -201,10 +196,10 @@ _STOPPED: Final = {name: _entry(f".git/{name}") for name in (REBASE_DIR, SEQUENC
 _CONFIG_ENTRY: Final = _entry(".git/config")
 _PLAIN: Final = tuple(one for one in PROTECTED if not one.pattern.startswith(f"{GIT_DIR}/"))
 _SINGLE: Final = {one.pattern: one for one in _PLAIN if not set(one.pattern) & {"/", "*"}}
-_WILD: Final = {one.pattern: one for one in _PLAIN if "*" in one.pattern}
-_PAIRS: Final = {
-    one.pattern.partition("/")[0]: (one.pattern.partition("/")[2], one)
-    for one in _PLAIN
-    if "/" in one.pattern
-}
-_ENDS: Final = re.compile("|".join(translate(one.pattern.rpartition("/")[2]) for one in _PLAIN))
+_WILD: Final = tuple(one for one in _PLAIN if "*" in one.pattern)
+_ANY_WILD: Final = _any_of(one.pattern for one in _WILD)
+_ROWS: Final = _rows()
+_FIRST: Final = frozenset(
+    name for one in _PLAIN if one.kind is PathClass.RUN for name in one.pattern.split("/")[:-1]
+)
+_ENDS: Final = frozenset(one.pattern.rpartition("/")[2] for one in _PLAIN if "*" not in one.pattern)

@@ -622,7 +622,10 @@ attach.provider = function()
       local one = rawget(spec.models, i)
       if type(one) ~= "table" then misuse(who, "models must be a list of tables") end
       if i > settings.max_models then misuse(who, format("a provider has at most %d models", settings.max_models)) end
-      models[i] = need_text(who, "id of a model", one.id)
+      if one.context ~= nil and (math_type(one.context) ~= "integer" or one.context < settings.min_window or one.context > settings.max_window) then
+        misuse(who, format("context of a model must be between %d and %d tokens", settings.min_window, settings.max_window))
+      end
+      models[i] = { id = need_text(who, "id of a model", one.id), context = one.context }
     end
     local made = { id = id, models = models, stream = spec.stream }
     dirty = true

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue, Tasks
@@ -17,7 +17,12 @@ from kaged.base.log import get_logger
 from kaged.kernel.lua_powers import LuaPower, decide_power
 from kaged.lua.errors import ScriptCallRefused, ScriptDown
 from kaged.lua.events import EVENTS, EventKind
-from kaged.lua.limits import MAX_PROVIDED_MODELS, MAX_PROVIDERS
+from kaged.lua.limits import (
+    MAX_PROVIDED_MODELS,
+    MAX_PROVIDERS,
+    MAX_WINDOW_TOKENS,
+    MIN_WINDOW_TOKENS,
+)
 from kaged.lua.script import Script, WorkerConnection
 from kaged.lua.values import shown, shown_object
 from kaged.models.errors import ModelRefused, ModelUnavailable
@@ -36,7 +41,8 @@ class Provider:
     """A provider as a script registered it; without models it takes any name."""
 
     name: str
-    models: tuple[str, ...]
+    models: Mapping[str, int | None]
+    """The window of each, where the script states one."""
 
     @property
     def shown(self) -> list[str]:
@@ -52,13 +58,22 @@ def read_providers(listed: Sequence[JsonValue]) -> list[Provider]:
         if not isinstance(one, dict) or not isinstance(name, str) or not _NAME.fullmatch(name):
             continue
         models = one.get("models")
-        names = [
-            model
-            for model in (models if isinstance(models, list) else [])[:MAX_PROVIDED_MODELS]
-            if isinstance(model, str) and _MODEL.fullmatch(model)
-        ]
-        found[name] = Provider(name, tuple(names))
+        rows = (models if isinstance(models, list) else [])[:MAX_PROVIDED_MODELS]
+        found[name] = Provider(name, dict(_read_model(row) for row in rows if _is_model(row)))
     return list(found.values())
+
+
+def _is_model(row: JsonValue) -> bool:
+    model = row.get("id") if isinstance(row, dict) else None
+    return isinstance(model, str) and _MODEL.fullmatch(model) is not None
+
+
+def _read_model(row: JsonValue) -> tuple[str, int | None]:
+    assert isinstance(row, dict)
+    window = row.get("context")
+    if type(window) is int and MIN_WINDOW_TOKENS <= window <= MAX_WINDOW_TOKENS:
+        return str(row["id"]), window
+    return str(row["id"]), None
 
 
 def guarding_events(script: Script) -> list[str]:
@@ -106,6 +121,14 @@ class ScriptProviders:
             del self._open[number]
             while not events.empty():
                 events.get_nowait()
+
+    def stated_window(self, provider: str, model: str) -> int | None:
+        """Return the window that the script in force states for a model; None without one."""
+        for script in self._scripts():
+            for one in read_providers(script.registered.providers):
+                if one.name == provider and (not one.models or model in one.models):
+                    return one.models.get(model)
+        return None
 
     async def emitted(self, worker: WorkerConnection, params: JsonObject) -> None:
         """Take an event; waits while its reader is behind. Raises ScriptCallRefused when over."""

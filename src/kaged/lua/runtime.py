@@ -399,11 +399,18 @@ class ScriptRuntime:
         )
 
     async def transform(
-        self, event: str, payload: JsonValue, session_id: str | None = None
+        self,
+        event: str,
+        payload: JsonValue,
+        session_id: str | None = None,
+        *,
+        until_s: float | None = None,
     ) -> JsonValue:
         """Pass a payload through the scripts in load order; returns the last one's.
 
-        One that fails is passed over, except those that the operator requires.
+        One that fails is passed over, except those that the operator requires. So is one that is
+        busy, when the event has to be over at `until_s` of the loop's clock: then each script has
+        half of the time that is left.
 
         Raises:
             TransformRefused: a required one failed.
@@ -412,8 +419,10 @@ class ScriptRuntime:
         async def ask(scripts: Sequence[Script]) -> JsonValue:
             passed = payload
             for script in scripts:
-                ask_it = self._must_answer if script.stem in self._required() else self._asked
-                value = await ask_it(script, event, passed, session_id)
+                if script.stem in self._required():
+                    value = await self._must_answer(script, event, passed, session_id)
+                else:
+                    value = await self._asked_until(until_s, script, event, passed, session_id)
                 if value is not None:
                     passed = like(passed, value)
             return passed
@@ -496,6 +505,27 @@ class ScriptRuntime:
             return await self._answer(script, event, payload, session_id)
         except ScriptDown as error:
             _log.warning("lua.event_lost", script=script.stem, on=event, why=error.message)
+            return None
+
+    async def _asked_until(
+        self,
+        until_s: float | None,
+        script: Script,
+        event: str,
+        payload: JsonValue,
+        session_id: str | None,
+    ) -> JsonValue:
+        """Ask a script for half of the time until then; people are told of one that is busy."""
+        if until_s is None:
+            return await self._asked(script, event, payload, session_id)
+        share_s = max((until_s - asyncio.get_running_loop().time()) / 2, 0)
+        try:
+            async with asyncio.timeout(share_s):
+                return await self._asked(script, event, payload, session_id)
+        except TimeoutError:
+            _log.warning("lua.event_lost", script=script.stem, on=event, why="it was busy")
+            words = f"{script.stem} was passed over at '{event}': it was busy for {share_s:.0f} s"
+            self.notice(script.stem, "warning", words)
             return None
 
     async def _must_answer(

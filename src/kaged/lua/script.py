@@ -24,6 +24,8 @@ from kaged.lua.limits import (
     MAX_TIMER_MS,
     MAX_TIMERS,
     MAX_TOOLS,
+    MAX_WINDOW_TOKENS,
+    MIN_WINDOW_TOKENS,
     ScriptLimits,
 )
 from kaged.lua.values import from_wire, shown, to_wire
@@ -251,6 +253,8 @@ class Script:
             "max_tools": MAX_TOOLS,
             "max_providers": MAX_PROVIDERS,
             "max_models": MAX_PROVIDED_MODELS,
+            "min_window": MIN_WINDOW_TOKENS,
+            "max_window": MAX_WINDOW_TOKENS,
             "max_timers": MAX_TIMERS,
             "max_timer_ms": MAX_TIMER_MS,
             "store_bytes": MAX_STORE_BYTES,

@@ -223,6 +223,11 @@ class ScriptService:
             async for event in events:
                 yield event
 
+    def stated_window(self, project_id: str, provider: str, model: str) -> int | None:
+        """Return the window of a model as a project's script states it; None when none does."""
+        runtime = self._runtimes.get(project_id)
+        return None if runtime is None else runtime.providers.stated_window(provider, model)
+
     # -- own -----------------------------------------------------------------------------------
 
     async def _call_tool(

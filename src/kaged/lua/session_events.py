@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kaged.sessions.transforms import ContextDraft, Transforms
 
 PATIENCE_S: Final = 8.0
+BUSY_S: Final = 9.0  # before the loop gives up waiting, which would pass over all of them
 REQUIRED_S: Final = 9.0  # before the loop gives up waiting, which would let the request pass
 MAX_KNOWN: Final = 10_000
 _TOP: Final = "primary"
@@ -104,6 +105,7 @@ class SessionEventForwarder:
     async def _changed(
         self, runtime: ScriptRuntime, session_id: str, draft: ContextDraft
     ) -> ContextDraft | None:
+        until_s = asyncio.get_running_loop().time() + BUSY_S
         await runtime.drain(PATIENCE_S)
         asked: JsonObject = {
             "messages": [*draft.messages],
@@ -114,10 +116,14 @@ class SessionEventForwarder:
         request = asked
         if runtime.wants("transform_context"):
             listed = asked["messages"]
-            found = await runtime.transform("transform_context", listed, session_id)
+            found = await runtime.transform(
+                "transform_context", listed, session_id, until_s=until_s
+            )
             request = asked if found is listed else {**asked, "messages": found}
         if runtime.wants("before_provider_request"):
-            said = await runtime.transform("before_provider_request", request, session_id)
+            said = await runtime.transform(
+                "before_provider_request", request, session_id, until_s=until_s
+            )
             request = {**request, **said} if isinstance(said, dict) else request
 
         def report(problem: str) -> None:

@@ -156,7 +156,7 @@ TYPES: Final = """\
 
 ---@class kage.Provider
 ---@field id string  letters, digits, `.`, `_` and `-`
----@field models? { id: string }[]  any name without it
+---@field models? { id: string, context?: integer }[]  any name without it; `context` is the window in tokens
 ---@field stream fun(request: kage.ModelRequest, emit: fun(event: kage.ModelEvent)): nil|table|function
 
 ---@class kage.ModelRequest

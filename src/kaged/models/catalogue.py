@@ -16,7 +16,7 @@ from kaged.config.sections import Sections
 from kaged.kernel.call_facts import ModelIdentity
 from kaged.models.errors import ModelError
 from kaged.models.fallback import FallbackModel
-from kaged.models.provided import PROVIDED, AskProvider, ProvidedModel
+from kaged.models.provided import PROVIDED, AskProvider, ProjectModel, ProvidedModel, WindowOf
 from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
 from kaged.models.script import ModelScript
 from kaged.models.scripted import BUILT_IN, SCRIPTED, ScriptedModel
@@ -64,10 +64,12 @@ class ModelCatalogue:
         self._made: dict[str, _Made] = {}
         self._vendors: list[VendorModel] = []
         self._ask_provider: AskProvider | None = None
+        self._window_of: WindowOf = lambda _project, _provider, _model: None
 
-    def connect(self, ask_provider: AskProvider) -> None:
+    def connect(self, ask_provider: AskProvider, window_of: WindowOf) -> None:
         """Take who asks the scripts of projects, for models that these provide."""
         self._ask_provider = ask_provider
+        self._window_of = window_of
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -75,8 +77,8 @@ class ModelCatalogue:
         good = tuple(self._entries().good)
         return good if SCRIPTED in good else (*good, SCRIPTED)
 
-    def get(self, alias: str) -> Model:
-        """Return the model behind an alias, with its fallbacks.
+    def get(self, alias: str, project_id: str = "") -> Model:
+        """Return the model behind an alias, with its fallbacks, as a project sees it.
 
         Raises:
             ModelError: `model_unknown`; there is none, or its section cannot be used.
@@ -84,9 +86,8 @@ class ModelCatalogue:
         """
         made = self._make(alias)
         others = [name for name in made.entry.fallbacks if name != alias]
-        if not others:
-            return made.model
-        return FallbackModel([made.model, *(self._make(name).model for name in others)])
+        models = [_seen_from(one, project_id) for one in (made, *map(self._make, others))]
+        return FallbackModel(models) if others else models[0]
 
     def rows(self) -> list[JsonObject]:
         """Describe every alias, those that cannot be used as well; without keys."""
@@ -173,7 +174,7 @@ class ModelCatalogue:
     def _attempts(self, alias: str, entry: ModelEntry, path: Path | None) -> Attempts:
         vendor_name = entry.model.partition(":")[0]
         if vendor_name == PROVIDED:
-            return ProvidedModel(alias, entry, self._ask_provider)
+            return ProvidedModel(alias, entry, self._ask_provider, self._window_of)
         if vendor_name != SCRIPTED:
             vendor = VendorModel(alias, entry, clock=self._clock)
             self._vendors.append(vendor)
@@ -224,6 +225,12 @@ class ModelCatalogue:
         if name:
             return self._folder / name
         return self._script if alias == SCRIPTED else None
+
+
+def _seen_from(made: _Made, project_id: str) -> RetryingModel | ProjectModel:
+    if isinstance(made.attempts, ProvidedModel):
+        return ProjectModel(made.model, made.attempts, project_id)
+    return made.model
 
 
 def _row(alias: str, entry: ModelEntry) -> JsonObject:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from kaged.models.errors import ModelBadAnswer, ModelError, ModelRateLimited, ModelUnavailable
+from kaged.models.provided import ProjectModel
 from kaged.models.retrying import RetryingModel
 from kaged.models.turn import ModelEvent, ModelRequest, TurnRetried
 
@@ -19,7 +20,7 @@ class FallbackModel:
     with behind the operator's back.
     """
 
-    def __init__(self, models: Sequence[RetryingModel]) -> None:
+    def __init__(self, models: Sequence[RetryingModel | ProjectModel]) -> None:
         assert models, "a fallback needs a model to fall back from"
         self._models = tuple(models)
         self.alias = models[0].alias

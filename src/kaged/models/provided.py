@@ -25,7 +25,7 @@ from kaged.models.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from kaged.models.retrying import AttemptEvent
+from kaged.models.retrying import AttemptEvent, RetryingModel
 
 PROVIDED: Final = "lua"
 """The vendor in `model = "lua:provider/model"`."""
@@ -61,17 +61,28 @@ class ProviderQuestion:
 AskProvider = Callable[[ProviderQuestion], AsyncGenerator[JsonObject]]
 """Yields what the provider emits. Raises ModelError when it cannot be asked."""
 
+WindowOf = Callable[[str, str, str], int | None]
+"""Returns the window that a project's script states: for project, provider and model."""
+
 
 class ProvidedModel:
     """A model behind an alias whose answers a script makes."""
 
-    def __init__(self, alias: str, entry: ModelEntry, ask: AskProvider | None) -> None:
+    def __init__(
+        self, alias: str, entry: ModelEntry, ask: AskProvider | None, window_of: WindowOf
+    ) -> None:
         self.alias = alias
         self.context_tokens = entry.context_window or DEFAULT_CONTEXT_TOKENS
+        self._window_of = window_of
         self._entry = entry
         self._ask = ask
         _, _, name = entry.model.partition(":")
         self._provider, _, self._model = name.partition("/")
+
+    def context_tokens_in(self, project_id: str) -> int:
+        """Return how many tokens its window holds in a project: the operator's word comes first."""
+        stated = self._window_of(project_id, self._provider, self._model)
+        return self._entry.context_window or stated or DEFAULT_CONTEXT_TOKENS
 
     async def attempt(
         self, request: turn.ModelRequest, number: int
@@ -129,6 +140,21 @@ class ProvidedModel:
                 fix="Compact the session, or set context_window for the model.",
             )
         return body
+
+
+class ProjectModel:
+    """A provided model as one project sees it: each project has scripts of its own."""
+
+    def __init__(self, model: RetryingModel, provided: ProvidedModel, project_id: str) -> None:
+        self.alias = model.alias
+        self.stream = model.stream
+        self._provided = provided
+        self._project_id = project_id
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens its window holds, as the project's script says now."""
+        return self._provided.context_tokens_in(self._project_id)
 
 
 class _Answer:

@@ -50,6 +50,8 @@ from kaged.wire.messages import MessageId, Notification, Refused, Request, Respo
 from kaged.wire.methods import SystemMethod
 
 EXIT_GRACE_S = 1.0
+FILES_LOOK_S = 0.5
+"""How often it is looked for how much lies in the shared folders."""
 
 
 class PluginConversation:
@@ -162,6 +164,8 @@ class PluginConversation:
         except CageError as error:
             raise StartFailed("spawn", error.message, fix=error.fix) from error
         self._ended = self._tasks.start(self._peer.wait(), "wait")
+        if self.files is not None:
+            self._tasks.start(self._watch_files(self.files), "shared files")
         data: JsonObject = {
             "name": self.plugin.name,
             "version": self.plugin.version,
@@ -325,6 +329,14 @@ class PluginConversation:
     async def _close_files(self) -> None:
         if self.files is not None:
             await asyncio.to_thread(self.files.close)
+
+    async def _watch_files(self, files: SharedFiles) -> None:
+        while True:
+            await asyncio.sleep(FILES_LOOK_S)
+            excess = await asyncio.to_thread(files.excess)
+            if excess is not None:
+                self.end(excess)
+                return
 
     # -- what the plugin does unasked: Owner ---------------------------------------------------
 

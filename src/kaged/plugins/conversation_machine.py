@@ -352,4 +352,6 @@ def _violation(kind: str, detail: str) -> Commands:
 
 def _config_fault(error: KagedError) -> StartFailed:
     """Return why the start fails: a refusal is final, a lost answer is worth another try."""
-    return StartFailed("config", error.message, retry=not isinstance(error, PluginConfigInvalid))
+    failed = StartFailed("config", error.message, retry=not isinstance(error, PluginConfigInvalid))
+    failed.__cause__ = error
+    return failed

@@ -27,7 +27,7 @@ from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 from kaged.config.yamldoc import parse_yaml
 from kaged.kernel.describe import describe_grant
 from kaged.plugins.conversation import PluginConversation
-from kaged.plugins.errors import StartFailed, TreeRefused
+from kaged.plugins.errors import PluginConfigInvalid, StartFailed, TreeRefused
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts, HostSettings
 from kaged.plugins.settings import ConfigSchemas
@@ -286,6 +286,10 @@ async def _converse(conversation: PluginConversation, manifest: Manifest) -> lis
     try:
         greeting = await conversation.open({}, config)
     except StartFailed as error:
+        if isinstance(error.__cause__, PluginConfigInvalid):
+            # It has shaken hands, and defaults need not do: people set the rest before they use it.
+            what = f"it does not start with the defaults of its settings: {error.message}"
+            return [problem(what, "tell people in its README what to set", Severity.WARNING)]
         fix = error.fix or "run it by hand and write an initialize request to its standard input"
         return [problem(f"it does not start: {error.message}", fix)]
     found = [

@@ -3,7 +3,8 @@
 What is too large for a line, or no text, passes as a file and is named in the message: the host
 writes into `in`, which the plugin only reads, and the plugin into `out`. The plugin may put there
 what it likes, so a file is opened once, without following or waiting for anything, and checked as
-it is then: a plain file of its own, of the size and type that were said.
+it is then: a plain file of its own, of the size and type that were said. What lies there is counted
+again and again while the process lives, and who leaves too much is ended.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import re
 import shutil
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -25,6 +27,12 @@ from kaged.wire.framing import Unsendable
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 MAX_REFERENCES: Final = 16
+MAX_FOLDER_BYTES: Final = 128 * 1024 * 1024
+"""How much either folder may hold at once."""
+MAX_ENTRIES: Final = 256
+"""How many files and folders the plugin may have in `out`."""
+_DEEPEST: Final = 16
+_BLOCK_BYTES: Final = 512
 IN_CAGE: Final = "/opt/kaged/files/in"
 OUT_CAGE: Final = "/opt/kaged/files/out"
 REFERENCE: Final = "$file"
@@ -49,6 +57,7 @@ class SharedFiles:
         self._folder = folder
         self._in, self._out = folder / "in", folder / "out"
         self._last = 0
+        self._put_bytes: dict[str, int] = {}
 
     def open(self) -> None:
         """Make the folders. Blocks."""
@@ -56,8 +65,8 @@ class SharedFiles:
             one.mkdir(parents=True, mode=0o700)
 
     def close(self) -> None:
-        """Remove them. Blocks."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Remove them, once the process is gone. Blocks."""
+        clear_left(self._folder)
 
     @property
     def mounts(self) -> tuple[HostMount, ...]:
@@ -71,7 +80,41 @@ class SharedFiles:
     def announced(self) -> JsonObject:
         """What `initialize` says about them."""
         types: list[JsonValue] = [*_BEGINNINGS]
-        return {"in": IN_CAGE, "out": OUT_CAGE, "max_bytes": MAX_BYTES, "types": types}
+        return {
+            "in": IN_CAGE,
+            "out": OUT_CAGE,
+            "max_bytes": MAX_BYTES,
+            "folder_bytes": MAX_FOLDER_BYTES,
+            "folder_files": MAX_ENTRIES,
+            "types": types,
+        }
+
+    def excess(self) -> str | None:
+        """Return what of `out` is more than it may be; None when nothing is. Blocks."""
+        entries, used = 0, 0
+        folders = [(self._out, 0)]
+        while folders:
+            folder, depth = folders.pop()
+            try:
+                with os.scandir(folder) as found:
+                    for one in found:
+                        entries += 1
+                        if entries > MAX_ENTRIES:
+                            return f"more than {MAX_ENTRIES} shared files"
+                        if one.is_dir(follow_symlinks=False):
+                            folders.append((Path(one.path), depth + 1))
+                        with suppress(FileNotFoundError):  # it takes them away as it likes
+                            used += one.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+            except OSError:
+                # It may lock its own folders; what is in there then counts as too much, unless the
+                # folder has gone meanwhile.
+                if folder != self._out and folder.exists():
+                    return "a shared folder that cannot be read"
+            if depth > _DEEPEST:
+                return f"shared folders more than {_DEEPEST} deep"
+            if used > MAX_FOLDER_BYTES:
+                return f"more than {MAX_FOLDER_BYTES} bytes of shared files"
+        return None
 
     # -- to the plugin -------------------------------------------------------------------------
 
@@ -83,13 +126,21 @@ class SharedFiles:
         """
         self._last += 1
         name = f"payload-{self._last}.json"
-        size = await asyncio.to_thread(_write, self._in / name, members)
+        room = MAX_FOLDER_BYTES - sum(self._put_bytes.values())
+        self._put_bytes[name] = MAX_BYTES  # until its size is known
+        try:
+            size = await asyncio.to_thread(_write, self._in / name, members, min(MAX_BYTES, room))
+        except BaseException:
+            del self._put_bytes[name]
+            raise
+        self._put_bytes[name] = size
         return {PAYLOAD: {"name": name, "size": size, "type": "application/json"}}
 
     def take_back(self, reference: JsonObject) -> None:
         """Remove what was put there, now that the plugin has answered."""
         about = reference.get(PAYLOAD)
         if isinstance(about, dict):
+            self._put_bytes.pop(str(about["name"]), None)
             (self._in / str(about["name"])).unlink(missing_ok=True)
 
     # -- from the plugin -----------------------------------------------------------------------
@@ -126,14 +177,21 @@ class SharedFiles:
 
 
 def clear_left(folder: Path) -> None:
-    """Remove what the processes of a daemon that was killed have left. Blocks."""
+    """Remove what processes that are gone have left, also what they have locked. Blocks."""
+    folders = [folder]
+    while folders:
+        one = folders.pop()
+        with suppress(OSError):
+            one.chmod(0o700)
+            with os.scandir(one) as found:
+                folders += [Path(each.path) for each in found if each.is_dir(follow_symlinks=False)]
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(path: Path, members: JsonObject) -> int:
+def _write(path: Path, members: JsonObject, room: int) -> int:
     data = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
-    if len(data) > MAX_BYTES:
-        raise Unsendable(f"the message has {len(data)} bytes, a file may have {MAX_BYTES}")
+    if len(data) > room:
+        raise Unsendable(f"the message has {len(data)} bytes, there is room for {max(0, room)}")
     try:
         path.write_bytes(data)
     except OSError as error:

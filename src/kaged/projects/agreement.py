@@ -49,9 +49,9 @@ class Standing:
     widened: tuple[AskedThing, ...]
 
     @classmethod
-    def of(cls, ask: Ask, record: ProjectRecord) -> Standing:
-        """Compare an ask with what is on record for the project."""
-        agreed = _agreed(record)
+    def of(cls, ask: Ask, record: ProjectRecord | None) -> Standing:
+        """Compare an ask with what is on record for the project, which may be nothing."""
+        agreed = None if record is None else _agreed(record)
         if not widening(unasked(), ask):
             return cls(ask, agreed, ())
         return cls(ask, agreed, ask.things if agreed is None else widening(agreed, ask))

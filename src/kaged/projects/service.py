@@ -10,7 +10,7 @@ from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
-from kaged.config.agents import AgentTree, resolve_agents
+from kaged.config.agents import AgentTree
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import agent_specs, load_project
 from kaged.config.project_ask import project_ask
@@ -19,6 +19,7 @@ from kaged.inbox import Inbox
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import may_use_project
 from kaged.projects.agreement import Agreement, SettingEdit, Standing, require_operator
+from kaged.projects.in_force import agents_in_force
 from kaged.projects.loaded import (
     LoadedProject,
     ProjectFiles,
@@ -322,10 +323,7 @@ class ProjectService:
         self, record: ProjectRecord, files: ProjectFiles, who: Actor | None
     ) -> ProjectView:
         """Pass a project's agents to everybody: as its files say, or restricted."""
-        standing, settings = Standing.of(files.ask, record), self._settings()
-        tree = resolve_agents(
-            files.project, settings.daemon, settings.local, restricted=standing.restricted
-        )
+        standing, tree = agents_in_force(files.project, files.ask, record, self._settings())
         if standing.restricted:
             facts: JsonObject = {
                 "root": record.root,

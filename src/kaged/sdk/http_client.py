@@ -50,6 +50,14 @@ def request(
     method: str, url: str, headers: dict[str, str], body: Any = None, patience_s: float = 30.0
 ) -> tuple[int, Any]:
     """Make a request; returns its status and its JSON. Raises Unreachable."""
+    status, _, answer = exchange(method, url, headers, body, patience_s)
+    return status, answer
+
+
+def exchange(
+    method: str, url: str, headers: dict[str, str], body: Any = None, patience_s: float = 30.0
+) -> tuple[int, dict[str, str], Any]:
+    """Make a request; returns status, headers in lower case, and JSON. Raises Unreachable."""
     data = b"" if body is None else json.dumps(body).encode()
     if any("\r" in one or "\n" in one for one in headers.values()):
         raise Unreachable("a header has a line end in it")
@@ -68,7 +76,7 @@ def request(
         raise Unreachable(f"{authority}: {error}") from None
 
 
-def _read(answer: Any) -> tuple[int, Any]:
+def _read(answer: Any) -> tuple[int, dict[str, str], Any]:
     status = int(answer.readline(1000).split()[1])
     headers: dict[str, str] = {}
     while (line := answer.readline(20_000).strip()) and len(headers) < 200:
@@ -87,4 +95,4 @@ def _read(answer: Any) -> tuple[int, Any]:
         data = answer.read(min(int(length), LIMIT_BYTES + 1) if length else LIMIT_BYTES + 1)
     if len(data) > LIMIT_BYTES:
         raise ValueError("the answer is too large")
-    return status, json.loads(data) if data.strip() else None
+    return status, headers, json.loads(data) if data.strip() else None

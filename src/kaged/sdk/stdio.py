@@ -27,6 +27,9 @@ def run(plugin: Startable) -> None:
     lines = _greet(plugin, greeting, framer)
     code = 0
     if greeting.phase is not HandshakePhase.STOPPING:
+        from kaged.sdk.late_tls import import_asyncio  # noqa: PLC0415 - nor this before the loop
+
+        import_asyncio()
         from kaged.sdk.looping import run_loop  # noqa: PLC0415 - the point of `GuestHandshake`
 
         code = run_loop(plugin, write, greeting.phase, lines, framer)

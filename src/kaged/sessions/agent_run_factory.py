@@ -52,7 +52,7 @@ class AgentRunFactory:
         """
         snapshot = run.snapshot.agents[path]
         agent = snapshot.agent
-        chosen = self._models.get(model or agent.model.value.alias)
+        chosen = self._models.get(model or agent.model.value.alias, run.project_id)
         text = prompt or agent.system_prompt.value.text
         routed = await self._routing(run, snapshot)
         # What skills say about themselves passes the policies with the rest of the prompt.

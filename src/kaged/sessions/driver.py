@@ -430,7 +430,7 @@ class SessionDriver:
         known = await self._known.of(session)
         require_agent(known, options.agent)
         alias = model_alias(session, options, options.agent, known)
-        self._models.get(alias)  # who cannot be asked is not asked half-way
+        self._models.get(alias, session.project_id)  # who cannot be asked is not asked half-way
         earlier, _ = await self._service.runs(session.id, limit=1)
         if options.kept is None and options.identity is not None:
             now_ms = self._clock.now_ms()

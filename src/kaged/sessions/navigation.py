@@ -137,6 +137,16 @@ class Navigation:
             self._moving.discard(session_id)
         return outcome
 
+    async def branch(
+        self, session_id: str, at: str | None = None, *, asked_by: str = OPERATOR
+    ) -> SwitchOutcome:
+        """Fork at an entry, by default the last, unless that is vetoed.
+
+        Nothing is moved, so a run that is active goes on meanwhile. Never raises, as `apply`.
+        """
+        request = _Request(Move.BRANCH, at or "", asked_by)
+        return await self._make(session_id, request, between_turns=True)
+
     async def enter(self, project_id: str, session_id: str) -> None:
         """Make a session the current one of a project that has none; no veto, nothing is left.
 

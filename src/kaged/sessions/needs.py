@@ -23,7 +23,7 @@ Routing = Callable[["RunState", "AgentSnapshot"], Awaitable[str]]
 class Models(Protocol):
     """The models by alias."""
 
-    def get(self, alias: str) -> Model:
+    def get(self, alias: str, project_id: str) -> Model:
         """Return a model. Raises `model_unknown`."""
         ...
 

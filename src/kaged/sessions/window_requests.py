@@ -101,5 +101,5 @@ class WindowRequests:
             "model": alias,
             "input_tokens": usage.get("input"),
             "output_tokens": usage.get("output"),
-            "context_window": self._models.get(alias).context_tokens,
+            "context_window": self._models.get(alias, session.project_id).context_tokens,
         }

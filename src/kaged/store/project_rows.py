@@ -63,6 +63,10 @@ class ProjectRows(RowRepository):
         """Return a project by its id."""
         return await self._first(_PROJECTS, _C.id == project_id)
 
+    async def at(self, root: str) -> ProjectRecord | None:
+        """Return the project of a folder, given as its absolute path."""
+        return await self._first(_PROJECTS, _C.root == root)
+
     async def list(self) -> tuple[ProjectRecord, ...]:
         """Return all projects, in the order in which they were first loaded."""
         return tuple(await self._all(_PROJECTS, _PROJECTS.select().order_by(_C.id)))

@@ -142,6 +142,11 @@ class Store(Database):
         version, migrated = await asyncio.to_thread(prepare, backend, clock, migrations)
         return cls(backend, clock, ids, version, migrated, read_only=read_only)
 
+    @staticmethod
+    def is_made(url: str, backup_dir: Path) -> bool:
+        """Return whether a daemon has made this database. Raises `store_url_invalid`."""
+        return backend_for(url, backup_dir).exists
+
     @property
     def status(self) -> StoreStatus:
         """How the store is doing now."""

@@ -21,14 +21,12 @@ from kaged.kernel.git_names import (
     operator_configs,
     repository_of,
 )
+from kaged.kernel.protected_list import PROTECTED, PathClass, ProtectedPath
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
     GIT_DIR,
     HOOKS,
-    PROTECTED,
-    PathClass,
     ProtectedMatch,
-    ProtectedPath,
     ProtectedRules,
 )
 from kaged.workspace.errors import PathProtected

@@ -32,6 +32,14 @@ def _shell(own: Path, script: str, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+def _trust(start: Callable[..., DaemonProcess], own: Path, project: Path) -> None:
+    """Agree to what a project asks for, which a daemon keeps; none runs afterwards."""
+    start(own)
+    done = kaged(own, "project", "load", str(project), "--trust")
+    assert done.returncode == 0, done.stderr
+    assert kaged(own, "daemon", "stop").returncode == 0
+
+
 def _plugin(folder: Path, *capabilities: str) -> Path:
     directory = folder / "notes"
     directory.mkdir()
@@ -48,7 +56,10 @@ def _plugin(folder: Path, *capabilities: str) -> Path:
     return directory
 
 
-def test_every_agent_is_explained_in_sentences(own: Path, project: Path) -> None:
+def test_every_agent_is_explained_in_sentences(
+    start: Callable[..., DaemonProcess], own: Path, project: Path
+) -> None:
+    _trust(start, own, project)
     primary, reader = _json(own, "cage", "explain", "--project", str(project))["items"]
     assert "no cage" in primary["allows"][0]["words"]
     assert (reader["kind"], reader["name"]) == ("agent", "primary.subagents.reader")
@@ -80,8 +91,9 @@ def test_an_installed_plugin_is_explained_in_the_words_of_the_install_prompt(
 
 
 def test_a_shell_in_an_agents_cage_reaches_what_it_is_granted_and_nothing_else(
-    own: Path, project: Path
+    start: Callable[..., DaemonProcess], own: Path, project: Path
 ) -> None:
+    _trust(start, own, project)
     (project / "hello.txt").write_text("hello from outside", encoding="utf-8")
     script = (
         f"cat {project}/hello.txt; touch {project}/new && echo WROTE; "

@@ -199,7 +199,7 @@ def test_without_the_sandbox_tool_a_plugin_fails_and_nothing_is_started(
 def _view(home: Path, name: str = "stub") -> CageView:
     environ = {"KAGED_HOME": str(home)}
     settings = read_settings(Locations.from_env(environ), environ)
-    return CageViews(settings, environ, home).find(name)
+    return CageViews(settings, environ, home, None).find(name)
 
 
 def _children(pid: int) -> list[int]:

@@ -45,6 +45,7 @@ def _top(**changed: Any) -> dict[str, Any]:
 
 
 WIDER: dict[str, dict[str, Any]] = {
+    "another model": {"model": "other"},
     "no cage": {"cage": "disabled"},
     "another path": _cage(fs=[*CAGE["fs"], {"mode": "ro", "path": "docs"}]),
     "a wider path": _cage(fs=[{"mode": "rw", "path": "."}, {"mode": "ro", "path": "src/keys"}]),
@@ -102,7 +103,7 @@ NARROWER: dict[str, dict[str, Any]] = {
     "a job for fewer": _top(workflows={"job": {**JOB, "invokable_by": ["operator"]}}),
     "a shorter job": _top(workflows={"job": {**JOB, "timeout_seconds": 30}}),
     "no server": _top(lsp={"servers": []}),
-    "another model, fewer steps": {"model": "other", "max_steps": 3},
+    "fewer steps": {"max_steps": 3},
 }
 
 

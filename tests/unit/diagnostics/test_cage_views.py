@@ -10,10 +10,13 @@ import yaml
 
 from fakes.running_daemon import make_home, make_project
 from kaged.config import ConfigFileInvalid, Locations
+from kaged.config.project import load_project
+from kaged.config.project_ask import project_ask
 from kaged.config.settings import read_settings
 from kaged.diagnostics.cage_views import CagedAgentNotFound, CageOwner, CageViews
 from kaged.kernel.policy import FsGrant, FsMode
 from kaged.plugins.errors import PluginNotFound
+from kaged.store import ProjectRecord
 from raising import raises_code
 
 PROJECT = """
@@ -51,10 +54,15 @@ class Host:
         (directory / "kaged-plugin.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         return directory
 
-    def views(self, root: Path | None = None) -> CageViews:
+    def views(self, root: Path | None = None, *, trusted: bool = True) -> CageViews:
         environ = {"KAGED_HOME": str(self.home)}
         settings = read_settings(Locations.from_env(environ), environ)
-        return CageViews(settings, environ, root or self.root)
+        return CageViews(settings, environ, root or self.root, self.record(trusted=trusted))
+
+    def record(self, *, trusted: bool) -> ProjectRecord:
+        agreed = project_ask(load_project(self.root).value).as_json() if trusted else None
+        root = str(self.root)
+        return ProjectRecord("prj_1", root, "sample", "sample", trusted, 1, 1, 1, "me", agreed)
 
 
 @pytest.fixture
@@ -153,6 +161,21 @@ def test_every_agent_is_explained_and_one_without_a_cage_is_flagged(host: Host) 
     assert f"may read everything in {host.root}/src, but not change it" in [
         one.words for one in reader.allows
     ]
+
+
+def test_agents_of_a_project_that_nobody_agreed_to_are_restricted(host: Host) -> None:
+    host.plugin("notes", "read:fs:project:/src")
+    views = host.views(trusted=False)
+    for view in views.agents():
+        assert view.restricted
+        assert view.as_json()["restricted"] is True
+        assert view.policy is not None
+        assert view.policy.fs == (FsGrant(str(host.root), FsMode.RO),)
+        assert not view.policy.net
+        assert "restricted until you agree" in "\n".join(view.lines())
+    assert views.shell(views.find("primary")).policy.fs == (FsGrant(str(host.root), FsMode.RO),)
+    assert not views.find("notes").used_here  # nor has it that plugin
+    assert not any(view.restricted for view in host.views().agents())
 
 
 def test_a_file_with_a_cage_is_explained_relative_to_the_project(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kaged.kernel.protected_list import PROTECTED, PathClass, ProtectedPath
 from kaged.kernel.protected_paths import (
-    PROTECTED,
-    PathClass,
     ProtectedRules,
     ends_protected,
     find_protected,
+    leads_on,
+    may_lead,
     rules_for,
 )
 
@@ -80,6 +81,79 @@ def test_a_listing_of_a_folder_notices_every_pattern() -> None:
         last = entry.pattern.rpartition("/")[2].replace("*", "x")
         assert entry.pattern.startswith(".git/") or ends_protected(last), entry
     assert not ends_protected("main.py")
+
+
+@pytest.mark.parametrize("entry", PROTECTED, ids=[one.pattern for one in PROTECTED])
+def test_every_entry_is_found_as_itself_below_it_and_anywhere(entry: ProtectedPath) -> None:
+    name = entry.pattern.replace("*", "x")
+    assert name == name.casefold()  # names are compared without case
+    spelled = (name, name.upper(), f"deep/down/{name}")
+    below = () if entry.kind is PathClass.GIT_CONFIG else (f"{name}/inside/it",)
+    for path in (*spelled, *below):
+        found = find_protected(path.split("/"))
+        assert found is not None, path
+        assert found.entry == entry, path
+        assert found.depth == name.count("/") + 1 + (2 if path.startswith("deep") else 0)
+    for other in (f"x{name}", f"{name}x"):
+        found = find_protected(other.split("/"))
+        assert found is None or found.entry != entry or "*" in entry.pattern, other
+
+
+def test_no_path_is_on_the_list_twice() -> None:
+    patterns = [one.pattern for one in PROTECTED]
+    assert len(set(patterns)) == len(patterns)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "package.json",
+        "pyproject.toml",
+        "Cargo.toml",
+        "build.rs",
+        "setup.py",
+        "conftest.py",
+        "Dockerfile",
+        ".env",
+        ".cargo/registry/index",
+        ".yarn/cache/a.zip",
+        ".yarn/install-state.gz",
+        ".bundle/plugin",
+        ".config/settings.toml",
+        "config/config.toml",
+        "tools/build.py",
+        ".github/dependabot.yml",
+        "bazel/tools",
+    ],
+)
+def test_the_work_of_every_day_is_not_on_the_list(path: str) -> None:
+    assert find_protected(path.split("/")) is None
+
+
+@pytest.mark.parametrize("path", [".cargo", "sub/.Yarn", ".jj", ".jj/repo", ".config", "mise"])
+def test_a_folder_above_a_refused_path_leads_on(path: str) -> None:
+    assert leads_on(path.split("/"))
+    assert may_lead(path.rpartition("/")[2])
+
+
+@pytest.mark.parametrize(
+    "path", ["repo", "gradle", ".cargo/registry", ".idea", ".cargo/config.toml", "src", ".jj/x"]
+)
+def test_others_lead_to_nothing_that_is_refused(path: str) -> None:
+    assert not leads_on(path.split("/"))
+    assert not leads_on([])
+
+
+def test_a_granted_folder_below_a_project_counts_by_its_whole_way() -> None:
+    rules = ProtectedRules(above=("sub", ".cargo"))
+    found = rules.find(["config.toml"])
+    assert found is not None
+    assert (found.entry.pattern, found.depth) == (".cargo/config.toml", 1)
+    assert rules.find(["registry", "config.toml"]) is None
+    assert ProtectedRules(above=(".jj",)).find(["repo", "config.toml"]) is not None
+    assert ProtectedRules(above=(".idea",)).find(["a.xml"]) is None  # judged as a grant
+    assert ProtectedRules([("config.toml",)], above=(".cargo",)).find(["config.toml"]) is None
+    assert ProtectedRules(refuse_reviewed=True).below((".cargo",)).refuse_reviewed
 
 
 def test_an_operator_takes_a_path_out_of_the_list_for_one_project() -> None:

@@ -27,7 +27,9 @@ class FakeScript:
     active: LuaPowers
     stem: str = "parrot"
     registered: Registrations = field(
-        default_factory=lambda: Registrations(providers=({"id": "parrot", "models": ["small"]},))
+        default_factory=lambda: Registrations(
+            providers=({"id": "parrot", "models": [{"id": "small", "context": 9000}]},)
+        )
     )
     worker: WorkerConnection | None = None
     host: ScriptProviders | None = None
@@ -82,7 +84,18 @@ def test_what_a_worker_registers_is_bounded_and_read_one_by_one() -> None:
         {"id": "ok", "models": 1},
     ]
     assert [one.shown for one in read_providers(odd)] == [["ok/*"]]
-    models: list[JsonValue] = ["m"] * 1000
+    models: list[JsonValue] = [{"id": f"m{n}"} for n in range(1000)]
     many: list[JsonValue] = [{"id": f"p{n}", "models": models} for n in range(100)]
     assert len(read_providers(many)) == 8
     assert len(read_providers(many)[0].models) == 64
+
+
+def test_a_window_that_makes_no_sense_is_left_out() -> None:
+    host, script = providers(LuaPower.PROVIDER)
+    assert host.stated_window("parrot", "small") == 9000
+    assert host.stated_window("parrot", "large") is None
+    assert host.stated_window("other", "small") is None
+    for window in (255, 100_000_001, -1, True, 9000.0, "9000", None):
+        models: list[JsonValue] = [{"id": "small", "context": window}]
+        script.registered = Registrations(providers=({"id": "parrot", "models": models},))
+        assert host.stated_window("parrot", "small") is None, window

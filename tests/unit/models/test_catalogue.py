@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
 from fakes.file_clock import FileClock
-from kaged.base import Ids, ManualClock
+from kaged.base import Ids, JsonObject, ManualClock
 from kaged.config.localconfig import ModelEntry, load_local_config
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections
 from kaged.models.catalogue import ModelCatalogue
 from kaged.models.errors import ModelError
+from kaged.models.provided import ProviderQuestion
 from kaged.models.turn import Model, ModelRequest, TurnFinished, UserMessage
 from raising import raises_code
 
@@ -60,6 +62,34 @@ async def test_an_alias_leads_to_the_model_that_the_operator_named(
     assert (model.alias, model.context_tokens) == ("smart-fast", 5000)
     assert await said_by(model) == "One."
     assert operator.catalogue.get("smart-fast") is model
+
+
+async def test_each_project_sees_the_window_that_its_own_script_states(
+    operator: Operator,
+) -> None:
+    async def ask(_question: ProviderQuestion) -> AsyncGenerator[JsonObject]:
+        yield {"type": "message_end"}
+
+    stated = {("a", "p", "m"): 2000, ("b", "p", "m"): 3000}
+    operator.catalogue.connect(
+        ask, lambda project, provider, model: stated.get((project, provider, model))
+    )
+    operator.script("one.yaml", "One.")
+    operator.writes(
+        '[models.x]\nmodel = "lua:p/m"\n[models.fixed]\nmodel = "lua:p/m"\n'
+        'context_window = 500\n[models.both]\nmodel = "lua:p/m"\nfallbacks = ["fixed"]\n'
+    )
+    windows = {
+        (alias, project): operator.catalogue.get(alias, project).context_tokens
+        for alias in ("x", "fixed", "both")
+        for project in ("a", "b", "c")
+    }
+    assert [windows["x", one] for one in "abc"] == [2000, 3000, 128_000]
+    assert {windows["fixed", one] for one in "abc"} == {500}
+    assert {windows["both", one] for one in "abc"} == {500}
+    model = operator.catalogue.get("x", "a")
+    stated["a", "p", "m"] = 2500
+    assert (model.alias, model.context_tokens) == ("x", 2500)
 
 
 async def test_a_script_that_is_replaced_in_the_same_moment_is_the_new_one(

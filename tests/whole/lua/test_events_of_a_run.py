@@ -83,10 +83,12 @@ def test_a_script_hears_moves_and_its_veto_keeps_a_session_from_being_left_or_fo
     for path, body in (
         (f"/sessions/{first}/switch", None),
         (f"/sessions/{first}/fork", {"switch": True}),
+        (f"/sessions/{first}/fork", {"switch": False}),
     ):
         error = daemon.error("POST", f"/projects/{project.id}{path}", body)
         assert (error["status"], error["code"]) == (409, "session_move_vetoed"), error
     assert current(project) == second
+    assert len(project.get("/sessions?limit=200")["items"]) == 2, "nothing was forked either"
 
 
 def test_a_script_changes_what_is_sent_to_the_model_and_nothing_that_is_kept(

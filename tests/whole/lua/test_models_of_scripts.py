@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from whole.harness.conversation import begin, ended, entries, say_to, send
+from whole.harness.conversation import begin, current, ended, entries, say_to, send
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer
 from whole.harness.project import Project
-from whole.harness.scripts import Scripts
+from whole.harness.scripts import Scripts, command
 
 MODELS = """
 [models.parrot]
@@ -22,6 +22,9 @@ model = "lua:parrot/small"
 retries = 2
 [models.other]
 model = "lua:parrot/huge"
+[models.roomy]
+model = "lua:parrot/small"
+context_window = 60000
 """
 ASK = "kage.request_capabilities({'provider'})\n"
 # The words of the last user message, then whatever the test wants to see.
@@ -195,6 +198,51 @@ def test_only_a_granted_script_that_guards_nothing_provides_models(
     found = scripts.load(parrot=PARROT)["parrot"]
     assert (found["state"], found["providers"]) == ("failed", [])
     assert "No script of this project provides parrot/small" in refusal()
+
+
+def test_the_window_that_a_script_states_is_the_one_that_is_compacted_for(
+    scripts: Scripts, project: Project, session: str
+) -> None:
+    usage = command("usage", "return kage.context_usage()")
+    # Counts what it is sent, as vendors do.
+    counts = PARROT.replace("input = 11", "input = 300 * #request.messages")
+
+    def window() -> int:
+        return int(scripts.value("usage")["value"]["context_window"])
+
+    def talk() -> list[str]:
+        for number in range(8):
+            text = f"number {number} " + "and so on " * 120
+            assert say_to(project, current(project), text)["status"] == "completed"
+        rows = project.daemon.audit("compaction.triggered", project_id=project.id)
+        return [json.dumps(one) for one in rows]
+
+    scripts.load(parrot=counts, usage=usage)
+    stated_small = talk()
+    assert window() == 9000
+    assert stated_small == []
+    # A smaller window is in force from the reload on, in the same session.
+    scripts.load(parrot=counts.replace("context = 9000", "context = 1500"), usage=usage)
+    compacted = talk()
+    assert compacted
+    assert all(session in one for one in compacted)
+    assert window() == 1500
+    # What the operator says comes before that, and without both the window is the usual one.
+    project.describe(model="roomy")
+    project.reload()
+    second = begin(project)
+    assert second not in str(talk())
+    assert window() == 60_000
+    project.describe(model="parrot")
+    project.reload()
+    scripts.load(parrot=counts.replace(", context = 9000", ""), usage=usage)
+    assert say_to(project, begin(project), "hello")["status"] == "completed"
+    assert window() == 128_000
+    # One that makes no sense is the script's mistake, told when it registers.
+    for wrong in ("'9000'", "0", "9000.5", "1e9"):
+        made = scripts.load(parrot=counts.replace("context = 9000", f"context = {wrong}"))
+        assert made["parrot"]["state"] == "failed", (wrong, made)
+        assert "between 256 and 100000000 tokens" in json.dumps(made["parrot"]), made
 
 
 def test_two_sessions_are_answered_one_after_the_other_and_a_dead_script_comes_back(

@@ -117,3 +117,30 @@ def test_what_a_script_may_not_choose_is_reported_and_the_request_goes_out(
     told = " ".join(scripts.notices())
     for part in ("cannot choose the model", "is no text", "cannot add tools: made_up"):
         assert part in told
+
+
+@whole("LC-AMB-24")
+def test_a_busy_script_is_passed_over_and_named_and_the_others_have_their_say(
+    scripts: Scripts, project: Project, model: ModelServer
+) -> None:
+    """Waiting for a program uses up no budget of the script, so nothing else ends it."""
+    scripts.grant(busy=["exec"])
+    scripts.load(
+        busy="kage.request_capabilities({'exec'})\n"
+        "kage.on('transform_context', function(messages)\n"
+        "  kage.exec{cmd='sleep', args={'60'}, timeout=60}\n"
+        "  messages[1].content[1].text = 'never' return messages\nend)",
+        scrub=SCRUB,
+    )
+    session = begin(project)
+    for word in ("manatee-one", "manatee-two"):  # the second finds it busy from before
+        model.play(word, say("Seen."))
+        assert say_to(project, session, f"{word}: my key is sk-typed1234")["status"] == "completed"
+        (asked,) = model.asked(word)
+        said = json.dumps(asked["messages"])
+        assert "my key is [key]" in said
+        assert "sk-" not in said
+        assert "never" not in said
+    told = [one for one in scripts.notices() if "passed over" in one]
+    assert len(told) == 2, told
+    assert all("busy was passed over at 'transform_context'" in one for one in told), told

@@ -17,24 +17,12 @@ import pytest
 from whole.harness.conversation import begin, entries, say_to
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer, call, say
-from whole.harness.policies import POST, PRE, PolicySite, gives, spy
+from whole.harness.policies import PRE, PolicySite, spy
 from whole.harness.project import Project
+from whole.pipeline.egress import CLASSIFIER, GUARD
 
 CALCULATOR = Path(__file__).parents[2] / "guests" / "mcp_tool_server.py"
 LIBRARIES = next(one for one in sys.path if one.endswith("site-packages"))
-CLASSIFIER = gives(
-    "change(ext, security=grown(ext, 'pii')) if 'ada@' in str(payload.result) else None",
-    "append_labels",
-    hooks=[POST],
-    name="classifier",
-)
-GUARD = {
-    "name": "egress",
-    "kind": "kaged.pipeline.policies.EgressGuard",
-    "hooks": [PRE],
-    "capabilities": ["read_labels"],
-    "config": {"labels": ["pii"]},
-}
 READS, LEAVES = call("file.read", path="customers.txt"), call("shell.bash", command="true")
 NET_CAGE = {
     "fs": [{"mode": "rw", "path": "."}],
@@ -186,8 +174,9 @@ def test_policies_of_the_model_see_the_labels_too(
 
 
 def test_results_of_outside_servers_are_untrusted_unless_the_operator_says_otherwise(
-    office: Project, model: ModelServer, site: PolicySite
+    daemon: Daemon, office: Project, model: ModelServer, site: PolicySite
 ) -> None:
+    wait_for(lambda: all(one["tools"] for one in daemon.get("/mcp/servers")["servers"]))
     add = {"a": 1, "b": 2}
     run(office, model, "lynx-calc", call("calc.add", **add), call("file.read", path="hours.txt"))
     assert _last_labels(site, "file.read") == ["untrusted"]

@@ -13,23 +13,10 @@ from whole.harness.conversation import begin, say_to
 from whole.harness.daemon import Daemon
 from whole.harness.mcp import python
 from whole.harness.model import ModelServer, call, say
-from whole.harness.policies import POST, PRE, PolicySite, gives, spy
+from whole.harness.policies import POST, PRE, PolicySite, spy
 from whole.harness.project import Project
 from whole.harness.scripts import Scripts
-
-CLASSIFIER = gives(
-    "change(ext, security=grown(ext, 'pii')) if 'ada@' in str(payload.result) else None",
-    "append_labels",
-    hooks=[POST],
-    name="classifier",
-)
-GUARD = {
-    "name": "egress",
-    "kind": "kaged.pipeline.policies.EgressGuard",
-    "hooks": [PRE],
-    "capabilities": ["read_labels"],
-    "config": {"labels": ["pii"]},
-}
+from whole.pipeline.egress import CLASSIFIER, GUARD
 
 
 @pytest.fixture(scope="module")

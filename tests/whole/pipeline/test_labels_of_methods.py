@@ -17,24 +17,12 @@ from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.people import FRONT_END, Guest, Person
 from whole.harness.plugin import PluginFolder
-from whole.harness.policies import POST, PRE, PolicySite, gives, spy
+from whole.harness.policies import POST, PRE, PolicySite, spy
 from whole.harness.project import Project
+from whole.pipeline.egress import CLASSIFIER, GUARD
 
 ECHO = {"on": {"a.b": [{"echo": True}]}}
 SESSION = "X-Kaged-Session"
-CLASSIFIER = gives(
-    "change(ext, security=grown(ext, 'pii')) if 'ada@' in str(payload.result) else None",
-    "append_labels",
-    hooks=[POST],
-    name="classifier",
-)
-GUARD = {
-    "name": "egress",
-    "kind": "kaged.pipeline.policies.EgressGuard",
-    "hooks": [PRE],
-    "capabilities": ["read_labels"],
-    "config": {"labels": ["pii"]},
-}
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Workspace(StandIn):
         self.acknowledged: list[str] = []
         self.opened: list[ServerConnection] = []
         self.busy = 0
+        self.refused_at_s = self.waited_s = 0.0
         self.count = 0
         self.tickets: set[str] = set()
         self.sockets = serve(self.listen, "127.0.0.1", 0, max_size=100_000)
@@ -65,7 +67,9 @@ class Workspace(StandIn):
         if method == "chat.postMessage":
             if self.busy:
                 self.busy -= 1
-                return 429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "1"}
+                self.refused_at_s = time.monotonic()
+                return 429, {"ok": False, "error": "ratelimited"}, {"Retry-After": "2"}
+            self.waited_s = time.monotonic() - self.refused_at_s
             self.posted.append(asked.body)
             return 200, {"ok": True, "channel": asked.body["channel"], "ts": "9.9"}
         return 200, {"ok": False, "error": "unknown_method"}
@@ -168,6 +172,7 @@ def test_people_talk_as_themselves_and_each_chat_is_one_conversation(
     slack.busy = 1
     slack.direct(ANN, "And tide-2?")
     wait_for(lambda: len(slack.answers(DIRECT)) == 2)
+    assert slack.waited_s >= 2.0, "as long as Slack asked for"
     assert slack.answers(DIRECT) == ["Low at nine &amp; &lt;!channel&gt;.", "High at three."]
     assert slack.posted[0] == {
         "channel": DIRECT, "text": "Low at nine &amp; &lt;!channel&gt;.",

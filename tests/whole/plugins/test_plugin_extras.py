@@ -251,6 +251,24 @@ def test_a_plugin_is_checked_without_being_installed(daemon: Daemon, tmp_path: P
     before = kept(daemon)
     good = PluginFolder(daemon, tmp_path / "good", ECHO, name="good")
     assert "handshake ok" in daemon.cli("plugin", "check", str(good.root)).out
+    # What asks for the network is started with a network gate, as the daemon would.
+    online = PluginFolder(
+        daemon, tmp_path / "online", ECHO, name="online", capabilities=["net:example.org:443"]
+    )
+    assert "handshake ok" in daemon.cli("plugin", "check", str(online.root)).out
+    # Whoever wants settings that nobody has made yet is no less sound for it.
+    schema = {"type": "object", "properties": {"url": {"type": "string"}}}
+    waits = PluginFolder(
+        daemon,
+        tmp_path / "waits",
+        {**ECHO, "config": [-32602, "needs a url"]},
+        name="waits",
+        config_schema=schema,
+    )
+    done = daemon.cli("plugin", "check", str(waits.root))
+    assert "0 error(s)" in done.out + done.err
+    assert "handshake ok" in done.out + done.err
+    assert "needs a url" in done.out + done.err
     liar = PluginFolder(daemon, tmp_path / "liar", {"answer": {"version": "9.9.9"}}, name="liar")
     done = daemon.cli("plugin", "check", str(liar.root), code=6)
     assert "handshake failed" in done.out + done.err

@@ -103,6 +103,45 @@ serve(on)
 """
 
 
+FLOOD = """
+from kit import *
+import threading, time
+greet()
+OUT = os.environ["KAGED_FILES_OUT"]
+def flood(how):
+    if how == "bytes":
+        with open(OUT + "/big", "wb") as file:
+            for _ in range(136):
+                file.write(b"x" * 1048576)
+    elif how == "files":
+        for number in range(300):
+            open(OUT + "/" + str(number), "w").close()
+    elif how == "below":
+        os.makedirs(OUT + "/a/b/c")
+        for number in range(300):
+            os.mkdir(OUT + "/a/b/c/" + str(number))
+    elif how == "deep":
+        os.chdir(OUT)
+        for _ in range(200):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+    elif how == "locked":
+        os.mkdir(OUT + "/a")
+        open(OUT + "/a/b", "w").write("b")
+        os.chmod(OUT + "/a", 0)
+    else:
+        for number in range(255):
+            open(OUT + "/" + str(number), "w").write("y" * 100_000)
+def on(message):
+    how = message["params"].get("how")
+    if how != "none":
+        # It answers at once and does it later: nobody waits for an answer of it.
+        threading.Thread(target=flood, args=(how,)).start()
+    answer(message, {"pid": os.getpid(), "there": sorted(os.listdir(OUT))})
+serve(on)
+"""
+
+
 @pytest.fixture(scope="module")
 def daemon(module_path: Path, model: ModelServer) -> Iterator[Daemon]:
     """Yield a daemon whose model has room for a very long conversation."""
@@ -174,6 +213,39 @@ def test_what_is_not_the_plugins_own_file_is_refused_and_does_no_harm(
     }  # fmt: skip
     assert shared(daemon) == []
     daemon.ask("DELETE", f"/plugins/{plain.name}?force=true")
+
+
+def _bytes_below(daemon: Daemon) -> int:
+    top = daemon.home / "cache" / "plugin-files"
+    return sum(one.lstat().st_blocks * 512 for one in top.rglob("*") if one.is_file())
+
+
+def test_who_leaves_too_much_in_the_shared_folder_is_ended_and_the_other_goes_on(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    floods = {
+        "bytes": "134217728 bytes", "files": "256 shared files", "below": "256 shared files",
+        "deep": "16 deep", "locked": "cannot be read",
+    }  # fmt: skip
+    made = {one: Guest(daemon, tmp_path, FLOOD, shared_files=True) for one in (*floods, "fits")}
+    for one in made.values():
+        one.run()
+    made["fits"].call("a.b", how="fits")
+    for how, words in floods.items():
+        flooding = made[how]
+        flooding.call("a.b", how=how)
+        (row,) = flooding.await_rows("plugin.crashed")
+        assert words in row["reason"], (how, row)
+        # It comes back, with nothing of what it left, as every plugin that has crashed.
+        flooding.await_state("running")
+        assert flooding.call("a.b", how="none")["there"] == [], how
+    assert _bytes_below(daemon) < 40_000_000
+    found = made["fits"].call("a.b", how="none")
+    assert len(found["there"]) == 255, "what fits stays as long as the process lives"
+    assert made["fits"].rows("plugin.crashed") == []
+    for one in made.values():
+        daemon.ask("DELETE", f"/plugins/{one.name}?force=true")
+    wait_for(lambda: shared(daemon) == [], "the end of all folders, locked and deep ones as well")
 
 
 @whole("PH-BEY-16")

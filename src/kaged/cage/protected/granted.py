@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from kaged.cage.patterns import expand_patterns
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
-from kaged.kernel.protected_paths import GIT_DIR, PathClass, ProtectedRules, find_protected
+from kaged.kernel.protected_list import PathClass
+from kaged.kernel.protected_paths import GIT_DIR, ProtectedRules, find_protected
 
 _MARKERS: Final = (GIT_DIR, ".kaged")
 
@@ -68,18 +69,19 @@ def names_protected(path: str, rules: ProtectedRules) -> bool:
     project may well live below a folder that happens to have a name of the list.
     """
     parts = path.strip("/").split("/")
-    start = len(parts) - 1
-    for size in range(len(parts), 0, -1):
-        folder = "/" + "/".join(parts[:size])
-        if any(posixpath.lexists(f"{folder}/{marker}") for marker in _MARKERS):
-            start = size
-            break
+    start = _project_start(parts, len(parts) - 1)
     if GIT_DIR in parts:
         start = min(start, len(parts) - 1 - parts[::-1].index(GIT_DIR))
     found = find_protected(parts[start:])
     if found is None or rules.allows(()):
         return False
     return rules.refuses(found) or found.entry.kind is PathClass.GIT_CONFIG
+
+
+def names_above(path: str) -> tuple[str, ...]:
+    """Return the names that lead from the project that a folder lies in to the folder itself."""
+    parts = path.strip("/").split("/")
+    return tuple(parts[_project_start(parts, len(parts)) :])
 
 
 def writable_roots(policy: CagePolicy, own: Iterable[str]) -> tuple[str, ...]:
@@ -97,6 +99,15 @@ def writable_roots(policy: CagePolicy, own: Iterable[str]) -> tuple[str, ...]:
         if posixpath.isdir(path) and not any(_within(path, above) for above in found):
             found.append(path)
     return tuple(found)
+
+
+def _project_start(parts: Sequence[str], otherwise: int) -> int:
+    """Return how many names lead to the nearest folder that is marked as a project."""
+    for size in range(len(parts), 0, -1):
+        folder = "/" + "/".join(parts[:size])
+        if any(posixpath.lexists(f"{folder}/{marker}") for marker in _MARKERS):
+            return size
+    return otherwise
 
 
 def _within(path: str, folder: str) -> bool:

@@ -20,6 +20,7 @@ from kaged.cage.protected.activity import Activity, read_activity
 from kaged.cage.protected.copies import CoverLink, FolderId
 from kaged.cage.protected.files import open_folder
 from kaged.cage.protected.findings import Findings, Sweep
+from kaged.cage.protected.granted import names_above
 from kaged.cage.protected.memory import TreeMemory
 from kaged.cage.protected.sweep import ProtectedState
 from kaged.cage.protected.tree import Parts, ProtectedTree
@@ -232,7 +233,7 @@ class ProtectedGuard:
             idle = [root for root, one in self._trees.items() if not one.watches]
             for old in idle[: max(len(self._trees) - MAX_TREES, 0)]:
                 del self._trees[old]
-            tree = ProtectedTree(root, self._rules_of(root))
+            tree = ProtectedTree(root, self._rules_of(root).below(names_above(root)))
             state = ProtectedState(tree, self._kept_in, copies_in=self._copies_in)
             known = self._trees[root] = _GuardedTree(state)
         return known

@@ -53,12 +53,12 @@ from kaged.cage.protected.repositories import (
 )
 from kaged.cage.protected.stopped import StoppedOperations, describes_stopped
 from kaged.cage.protected.tree import Inventory, Parts, Place, ProtectedTree, shown_path
+from kaged.kernel.protected_list import PathClass
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
     GIT_DIR,
     HOOKS,
     WORKTREES,
-    PathClass,
 )
 
 MAX_KEPT_TOTAL: Final = 32 * 1024 * 1024

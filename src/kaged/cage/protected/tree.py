@@ -15,14 +15,16 @@ from typing import Final, TypeAlias
 
 from kaged.base.file_stamp import full_stamp, is_settled
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.protected_list import PathClass
 from kaged.kernel.protected_paths import (
     GIT_CONFIGS,
     GIT_DIR,
     HOOKS,
     SAMPLE,
-    PathClass,
     ProtectedRules,
     ends_protected,
+    leads_on,
+    may_lead,
 )
 
 MAX_FOLDERS: Final = 100_000
@@ -33,6 +35,7 @@ _NOTHING_INSIDE: Final = frozenset({"objects", "refs", "logs", "lfs"})
 """Parts of a repository that are large and hold nothing that git runs."""
 
 _HOOKS_WHY: Final = "git runs what lies there"
+_LINK_WHY: Final = "programs of this machine obey what it leads to"
 
 Signature: TypeAlias = tuple[int, ...]
 Parts: TypeAlias = tuple[str, ...]
@@ -270,17 +273,10 @@ class ProtectedTree:
             if name.casefold() == GIT_DIR:
                 found.gitfiles.append(parts)
                 return
-            if way.git and name == HOOKS:  # a link, or a file in its place
-                kind, start, why = PathClass.RUN, len(parts) - 1, _HOOKS_WHY
-                if self.rules.allows(parts):
-                    return
-            else:
-                match = None
-                if ends_protected(name) and not way.inner:
-                    match = self.rules.find(parts)
-                if match is None:
-                    return
-                kind, start, why = match.entry.kind, match.depth - 1, match.entry.why
+            known = self._by_name(parts, way)
+            if known is None:
+                return
+            kind, start, why = known
         elif (way.hooks and name.endswith(SAMPLE)) or self.rules.allows(parts):
             return
         # Decoys of the harmless class must not use up the room of the other.
@@ -296,6 +292,27 @@ class ProtectedTree:
             key = "/".join(parts[start:])
             own = way.inner or (way.git and name == HOOKS)
             found.places[parts] = Place(parts, kind, key, why, signature, not own)
+
+    def _by_name(self, parts: Parts, way: _Way) -> tuple[PathClass, int, str] | None:
+        """Return a file's class by its own path: which one, where that begins, and why."""
+        name, last = parts[-1], len(parts) - 1
+        if way.git and name == HOOKS:  # a link, or a file in its place
+            return None if self.rules.allows(parts) else (PathClass.RUN, last, _HOOKS_WHY)
+        if ends_protected(name) and not way.inner:
+            match = self.rules.find(parts)
+            if match is not None:
+                return match.entry.kind, match.depth - 1, match.entry.why
+        return (PathClass.RUN, last, _LINK_WHY) if self._is_way(parts, way) else None
+
+    def _is_way(self, parts: Parts, way: _Way) -> bool:
+        """Return whether this is a link in place of a folder that protected files lie in.
+
+        It counts whatever lies behind it now: that can come later, under a harmless name.
+        """
+        if way.inner or not leads_on(parts) or self.rules.allows(parts):
+            return False
+        signature = self.signature(parts)
+        return signature is not None and stat.S_ISLNK(signature[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,5 +337,6 @@ def _matters(name: str) -> bool:
         name == HOOKS
         or name in GIT_CONFIGS
         or name[:4].casefold() == GIT_DIR
-        or (ends_protected(name))
+        or ends_protected(name)
+        or may_lead(name)
     )

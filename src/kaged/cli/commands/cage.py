@@ -71,11 +71,15 @@ def shell(
     policy: Policy = None,
 ) -> None:
     """Open a shell in a cage, to see what can be reached there. Default: the cage of primary."""
+    from kaged.diagnostics.cage_views import TRUST
+
     _check(name, kind, policy)
     views, settings = _views(project)
     view = views.find(name or "primary", _owner(kind)) if policy is None else views.file(policy)
+    if view.restricted:
+        note = f"{view.name} is restricted until you agree to what its project asks for: {TRUST}"
+        typer.echo(note, err=True)
     request = views.shell(view)
-    quiet_logs()
     raise typer.Exit(asyncio.run(_shell(settings, request)))
 
 
@@ -126,11 +130,16 @@ def _owner(kind: str) -> CageOwner | None:
 
 
 def _views(root: Path) -> tuple[CageViews, Settings]:
+    from kaged.base import SystemClock
     from kaged.config.settings import read_settings
     from kaged.diagnostics.cage_views import CageViews
+    from kaged.projects.in_force import read_project_record
 
+    quiet_logs()
     settings = read_settings(locations(), os.environ)
-    return CageViews(settings, os.environ, root), settings
+    real = os.path.realpath(root)
+    record = asyncio.run(read_project_record(real, settings, SystemClock()))
+    return CageViews(settings, os.environ, root, record), settings
 
 
 async def _shell(settings: Settings, request: CageRequest) -> int:

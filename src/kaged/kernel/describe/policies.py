@@ -21,7 +21,7 @@ from kaged.kernel.describe.grants import describe_grant
 from kaged.kernel.describe.sentence import Sentence
 from kaged.kernel.paths import AbsPath
 from kaged.kernel.policy import CagePolicy, CageState, FsMode, SeccompProfile, merge_grants
-from kaged.kernel.protected_paths import PROTECTED, PathClass
+from kaged.kernel.protected_list import PROTECTED, PathClass
 
 UNCAGED = Sentence.dangerous_if(
     "has no cage: it reaches everything that the daemon's user can",
@@ -55,8 +55,11 @@ def describe_protected(
     `allowed` are paths with the digest of what lies there now.
     """
     kinds = (PathClass.RUN, PathClass.REVIEWED) if refuse_reviewed else (PathClass.RUN,)
-    names = ", ".join(one.pattern for one in PROTECTED if one.kind in kinds)
+    listed = [one for one in PROTECTED if one.kind in kinds]
+    examples = {one.why: one.pattern for one in reversed(listed)}  # the first of each reason
+    names = ", ".join(reversed(examples.values()))
     kept = f"cannot change what programs of this machine run without a look: {names}"
+    kept += f", {len(listed) - len(examples)} more such paths"
     found = [Sentence(f"{kept}, and keys of .git/config that run commands")]
     found += [
         Sentence.dangerous_if(

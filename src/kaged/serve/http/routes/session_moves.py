@@ -15,6 +15,7 @@ from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
 from kaged.sessions.move import SwitchOutcome
+from kaged.sessions.navigation import OPERATOR
 from kaged.store.session_rows import SessionRecord
 
 router = APIRouter(
@@ -27,19 +28,20 @@ router = APIRouter(
 
 @router.post("/{session_id}/fork", status_code=201, summary="Branch off at an entry")
 async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
-    """Branch off at an entry; nothing is copied and the session stays as it is.
+    """Branch off at an entry, unless that is vetoed; the session stays as it is.
 
-    With `switch` the fork takes the session's place as the current one, unless that is vetoed;
-    this waits while a run is active.
+    With `switch` the fork takes the session's place as the current one; this waits while a run is
+    active.
     """
     context.require_record()
     source = await context.session(session_id, AccessAction.STEER)
     if body.switch and context.who.is_person:
         raise operator_only()
     if not body.switch:
-        made = await context.sessions.transcript.fork(source.id, body.at)
-        await _record_fork(context, made)
-        return await _moved(context, source.id, made)
+        branched = await context.sessions.navigation.branch(
+            source.id, body.at, asked_by=context.who.person_id or OPERATOR
+        )
+        return await _moved(context, source.id, await _made(context, branched))
     context.sessions.navigation.request_fork_to(source.id, body.at)
     outcome = await context.sessions.navigation.apply(source.id)
     return await _outcome(context, source.id, outcome)
@@ -72,6 +74,17 @@ async def _record_fork(context: SessionRequest, made: SessionRecord) -> None:
 async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome | None) -> MoveOut:
     if outcome is None:
         return await _moved(context, source, None, pending=True)
+    made = await _made(context, outcome)
+    current = await context.sessions.service.current(context.project_id)
+    if current is not None and current != made.id:
+        # The fork of a session that nobody follows: the operator wants to go there all the same.
+        context.sessions.navigation.request_switch(current, made.id)
+        return await _outcome(context, current, await context.sessions.navigation.apply(current))
+    return await _moved(context, source, made)
+
+
+async def _made(context: SessionRequest, outcome: SwitchOutcome) -> SessionRecord:
+    """Return the session that a move led to. Raises what stopped it, `session_move_vetoed` too."""
     if outcome.error is not None:
         raise outcome.error
     if outcome.to is None:
@@ -85,12 +98,7 @@ async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome 
     made = await context.sessions.service.get(context.project_id, outcome.to)
     if outcome.entry_id is not None:
         await _record_fork(context, made)
-    current = await context.sessions.service.current(context.project_id)
-    if current is not None and current != made.id:
-        # The fork of a session that nobody follows: the operator wants to go there all the same.
-        context.sessions.navigation.request_switch(current, made.id)
-        return await _outcome(context, current, await context.sessions.navigation.apply(current))
-    return await _moved(context, source, made)
+    return made
 
 
 async def _moved(
