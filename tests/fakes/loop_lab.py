@@ -38,6 +38,7 @@ from kaged.store import Store
 from kaged.toolbox.project import (
     InteractionService,
     IssueService,
+    PersonUploads,
     ProjectWork,
     TodoService,
     WorkflowService,
@@ -181,6 +182,7 @@ class LoopLab:
             announce=lambda name, data: self.announced.append((name, data)),
             clock=clock,
         )
+        uploads = PersonUploads(root / "uploads")
         self.work = ProjectWork(
             issues=IssueService(store, self.projects.workflows),
             todos=todos,
@@ -191,8 +193,12 @@ class LoopLab:
                 ids=ids,
                 tasks=self._tasks,
                 ready=always_ready,
+                uploads=uploads,
             ),
-            interactions=InteractionService(store, self.inbox, ids=ids, root_of=self.projects.root),
+            interactions=InteractionService(
+                store, self.inbox, ids=ids, root_of=self.projects.root, uploads=uploads
+            ),
+            uploads=uploads,
         )
         self.work.workflows.connect(self.runner)
         self.work.interactions.connect(self.driver.takes_over, self.driver.answered)

@@ -21,6 +21,7 @@ from kaged.store.run_rows import RunRecord
 from kaged.toolbox.project import (
     InteractionService,
     IssueService,
+    PersonUploads,
     ProjectWork,
     TodoService,
     WorkflowService,
@@ -122,7 +123,7 @@ class WorkLab:
         self.recorded: list[AuditEvent] = []
         self.loop_runs = False
         self.answered: list[str] = []
-        source = SampleProjects(root)
+        source, uploads = SampleProjects(root), PersonUploads(root / "uploads")
         self.inbox = Inbox(
             store.inbox,
             record=self._record,
@@ -140,8 +141,12 @@ class WorkLab:
                 ids=ids,
                 tasks=self.tasks,
                 ready=always_ready,
+                uploads=uploads,
             ),
-            interactions=InteractionService(store, self.inbox, ids=ids, root_of=source.root),
+            interactions=InteractionService(
+                store, self.inbox, ids=ids, root_of=source.root, uploads=uploads
+            ),
+            uploads=uploads,
         )
         if has_runner:
             self.work.workflows.connect(self.runner)

@@ -38,7 +38,7 @@ class Link:
         self._home = str(config["homeserver"]).rstrip("/") + _CLIENT
         self._headers = {"Authorization": f"Bearer {config['access_token']}"}
         where, token = str(config["daemon"]), str(config["daemon_token"])
-        self._assistant = Assistant(where, token, str(config["project"]), folder)
+        self._assistant = Assistant(where, token, str(config["project"]), folder, name=plugin.name)
         self._since_file = folder / "since"
         self._waiting: deque[tuple[str, str, str, str, bool]] = deque()
         self._work = threading.Semaphore(0)

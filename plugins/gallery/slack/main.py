@@ -54,7 +54,7 @@ class Link:
         self._config = config
         self._api = str(config.get("api", API)).rstrip("/")
         where, token = str(config["daemon"]), str(config["daemon_token"])
-        self._assistant = Assistant(where, token, str(config["project"]), folder)
+        self._assistant = Assistant(where, token, str(config["project"]), folder, name=plugin.name)
         self._waiting: deque[Said] = deque()
         self._work = threading.Semaphore(0)
         self._events: deque[str] = deque(maxlen=KNOWN_EVENTS)

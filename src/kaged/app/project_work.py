@@ -10,6 +10,7 @@ from kaged.store import Store
 from kaged.toolbox.project import (
     InteractionService,
     IssueService,
+    PersonUploads,
     ProjectWork,
     TodoService,
     WorkflowService,
@@ -25,11 +26,17 @@ def build_project_work(
     ids: Ids,
     tasks: Tasks,
     ready: Ready,
+    uploads: PersonUploads,
 ) -> ProjectWork:
     """Build the services; the agent loop is connected to them when there is one."""
     return ProjectWork(
         issues=IssueService(store, projects.workflows),
         todos=TodoService(store, ids),
-        workflows=WorkflowService(store, projects, clock=clock, ids=ids, tasks=tasks, ready=ready),
-        interactions=InteractionService(store, inbox, ids=ids, root_of=projects.root),
+        workflows=WorkflowService(
+            store, projects, clock=clock, ids=ids, tasks=tasks, ready=ready, uploads=uploads
+        ),
+        interactions=InteractionService(
+            store, inbox, ids=ids, root_of=projects.root, uploads=uploads
+        ),
+        uploads=uploads,
     )

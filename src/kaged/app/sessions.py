@@ -16,6 +16,7 @@ from kaged.sessions.session_services import SessionServices
 from kaged.sessions.tool_log import ToolCallLog
 from kaged.sessions.transcript import Transcript
 from kaged.store import Store
+from kaged.toolbox.project import PersonUploads
 
 
 def build_sessions(
@@ -27,13 +28,14 @@ def build_sessions(
     ids: Ids,
     ready: Ready,
     closing: AsyncExitStack,
+    uploads: PersonUploads,
 ) -> SessionServices:
     """Build the sessions and publish what happens in sessions on the event stream."""
     lifecycle = Lifecycle()
     lifecycle.subscribe(lambda event: publish_session(hub, event))
     lifecycle.subscribe(lambda event: record_switch(audit, event))
     transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-    service = SessionService(store, transcript, lifecycle)
+    service = SessionService(store, transcript, lifecycle, uploads)
     calls = ToolCallLog(
         store.tool_calls,
         lifecycle,

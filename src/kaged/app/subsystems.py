@@ -50,6 +50,7 @@ from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.routing import AgentRouting
+from kaged.toolbox.project import PersonUploads
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.outcome_stream import OutcomeStream
@@ -128,8 +129,16 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     approvals = CallApprovals(
         inbox, ids, clock, lambda: float(state.settings.daemon.value.pipeline.ask_seconds)
     )
+    uploads = PersonUploads(core.places.data_dir / "uploads")
     sessions = build_sessions(
-        store, audit, hub, clock=clock, ids=ids, ready=readiness.ready, closing=closing
+        store,
+        audit,
+        hub,
+        clock=clock,
+        ids=ids,
+        ready=readiness.ready,
+        closing=closing,
+        uploads=uploads,
     )
     projects = ProjectService(store, audit, inbox, settings_in_force, readiness)
     undo_files = open_undo(core.places.data_dir, closing)
@@ -206,7 +215,14 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     # What is worked on in projects: issues, todos, workflows, questions to the operator.
     work_projects = WorkProjects()
     work = build_project_work(
-        store, work_projects, inbox, clock=clock, ids=ids, tasks=tasks, ready=readiness.ready
+        store,
+        work_projects,
+        inbox,
+        clock=clock,
+        ids=ids,
+        tasks=tasks,
+        ready=readiness.ready,
+        uploads=uploads,
     )
     language_services = LanguageServices(
         spawner,

@@ -293,6 +293,7 @@ _SESSIONS: _Rows = {
         503,
         "As many runs are active as this daemon takes on at a time, of all or of one person.",
     ),
+    "upload_not_found": (404, "The agent was given no file of that path by whom it works for."),
     "upload_refused": (409, "A file cannot be put into the project's folder for uploads."),
     "workflow_failed": (502, "A step of a workflow did not come to its end."),
     "workflow_not_found": (404, "The project declares no workflow of that name."),

@@ -16,6 +16,8 @@ from kaged.config.problems import Severity
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.shapes import TextShape
 from kaged.kernel.identity import (
+    FRONT_END_NAME,
+    FRONT_END_PREFIX,
     MAX_GROUPS,
     PERSON_ID,
     RESERVED_PREFIXES,
@@ -30,7 +32,8 @@ MAX_LISTED: Final = 200
 MAX_CLAIMS: Final = 16
 MAX_TEAMS: Final = 200
 
-_NAMED: Final = rf"(?!{'|'.join(RESERVED_PREFIXES)}){PERSON_ID}"
+_UNNAMED: Final = [one for one in RESERVED_PREFIXES if one != FRONT_END_PREFIX]
+_NAMED: Final = rf"(?!{'|'.join(_UNNAMED)}){PERSON_ID}"
 _PERSON: Final = TextShape(
     max_chars=128,
     pattern=rf"\*|{_NAMED}",
@@ -48,6 +51,9 @@ _OPERATION: Final = TextShape(
     pattern=r"[a-z0-9*][a-z0-9_*-]*(\.[A-Za-z0-9_*-]+)+|\*",
     means="an operation such as gog.email.list, gog.email.* or *",
 )
+_FRONT_END: Final = TextShape(
+    max_chars=32, pattern=FRONT_END_NAME, means="the name of a front end (X-Kaged-Front-End)"
+)
 _CLAIM: Final = TextShape(max_chars=64, pattern=r"[a-z][a-z0-9_]*", means="the name of a claim")
 
 # What means something to the daemon or to HTTP itself cannot mean something else as well.
@@ -55,7 +61,14 @@ _TAKEN: Final = frozenset(
     {"authorization", "cookie", "host", "origin", "content-length", "transfer-encoding"}
 )
 
-_TAKEN_PREFIXES: Final = ("x-kaged-user", "x-kaged-chat", "x-kaged-thread", "x-kaged-disp", "sec-")
+_TAKEN_PREFIXES: Final = (
+    "x-kaged-user",
+    "x-kaged-chat",
+    "x-kaged-thread",
+    "x-kaged-disp",
+    "x-kaged-front",
+    "sec-",
+)
 
 
 def _group(text: str) -> str:
@@ -101,6 +114,12 @@ class FrontEndSection:
         MapOf(HEADER, _CLAIM, max_items=MAX_CLAIMS),
         "Claims by name, each with its header. Policy plugins see them.",
         default_factory=empty_map,
+    )
+    same_people: tuple[str, ...] = key(
+        ListOf(_FRONT_END, max_items=MAX_LISTED, unique=True),
+        "Named front ends whose ids of people are the daemon's: who has an equal id elsewhere is "
+        "the same person. People of other named front ends are `from:<name>:<id>`.",
+        default=(),
     )
 
 

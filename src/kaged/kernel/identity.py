@@ -29,13 +29,36 @@ SERVICE_PREFIX: Final = "service:"
 TEAM_PREFIX: Final = "team:"
 """How the ids of people begin who were invited into a team: `team:<team>:<name>`."""
 
-RESERVED_PREFIXES: Final = (SERVICE_PREFIX, TEAM_PREFIX)
-"""How no id begins that a front end, a sign-in or `[people]` names."""
+FRONT_END_PREFIX: Final = "from:"
+"""How the ids of people begin whom a named front end knows by ids of its own: `from:NAME:ID`."""
+
+RESERVED_PREFIXES: Final = (SERVICE_PREFIX, TEAM_PREFIX, FRONT_END_PREFIX)
+"""How no id begins that a front end or a sign-in names."""
+
+FRONT_END_NAME: Final = r"[a-z][a-z0-9_-]{0,31}"
+"""The pattern of a front end's name. An address, as those without a name go by, is none."""
+
+_CHAT_SEPARATOR: Final = " "  # in no chat id, and in nothing that names a front end
 
 MAX_GROUPS: Final = 64
 """How many roles, and how many teams, a source may name."""
 
 MAX_GROUP_CHARS: Final = 128
+
+
+def chat_key(provider: str | None, chat_id: str | None) -> str | None:
+    """Return by what a chat is known: its id, and whose id it is. Equal ids are not equal chats."""
+    if chat_id is None or provider in {None, OWN_PROVIDER}:
+        return chat_id
+    return f"{provider}{_CHAT_SEPARATOR}{chat_id}"
+
+
+def chat_of_key(key: str | None) -> tuple[str | None, str | None]:
+    """Return the provider and the id of what `chat_key` made."""
+    if key is None or _CHAT_SEPARATOR not in key:
+        return None, key
+    provider, _, chat_id = key.partition(_CHAT_SEPARATOR)
+    return provider, chat_id
 
 
 class VouchedBy(StrEnum):
@@ -165,6 +188,7 @@ class Actor:
     `operations` are what the operator allows them: None is everything, an empty set nothing.
     `facts` is what the source alone said; a later moment can add to it what is allowed then.
 
+    `provider` is whose ids of chats these are: a front end by its name or address, or ourselves.
     `thread_id` is the thread within the chat, and the two source names are what the chat calls the
     person; they route and describe, and decide nothing.
 
@@ -226,6 +250,11 @@ class Actor:
             facts=facts,
             request_id=request_id,
         )
+
+    @property
+    def chat(self) -> str | None:
+        """Return by what the chat is known, that no other front end's chat has."""
+        return chat_key(self.provider, self.chat_id)
 
     @property
     def key(self) -> ActorKey:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import PRIVATE_CHAT, Actor
+from kaged.kernel.identity import PRIVATE_CHAT, Actor, chat_of_key
 
 
 class Audience(StrEnum):
@@ -35,7 +35,10 @@ class AccessAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose a thing is: a person's, in a chat and a project. Without an owner: the operator's."""
+    """Whose a thing is: a person's, in a chat and a project. Without an owner: the operator's.
+
+    `chat_id` is what `chat_key` returns, so that no other front end's chat is meant.
+    """
 
     owner: str | None = None
     chat_id: str | None = None
@@ -50,11 +53,11 @@ def ownership_of(actor: Actor) -> Ownership:
     """Return whose something is that an actor begins."""
     if not actor.is_person:
         return OPERATORS
-    group = actor.chat_id is not None and actor.chat_type not in {None, PRIVATE_CHAT}
+    group = actor.chat is not None and actor.chat_type not in {None, PRIVATE_CHAT}
     return Ownership(
         # An empty id is nobody's: what nobody began is seen by the operator only.
         actor.person_id or "",
-        actor.chat_id,
+        actor.chat,
         Audience.CHAT if group else Audience.OWNER,
     )
 
@@ -65,7 +68,7 @@ def may(actor: Actor, action: AccessAction, thing: Ownership) -> bool:
         return True
     if not actor.person_id or not thing.owner or not may_use_project(actor, thing.project_id):
         return False
-    here = actor.chat_id == thing.chat_id
+    here = actor.chat == thing.chat_id
     if actor.person_id == thing.owner:
         # In a group others read along: what is private stays out of it.
         return here or actor.chat_type == PRIVATE_CHAT
@@ -83,10 +86,11 @@ def acting_in(actor: Actor, thing: Ownership) -> Actor:
     own = thing.owner == (actor.person_id if actor.is_person else None)
     if own and thing.audience is not Audience.CHAT:
         return actor
-    if actor.is_person and actor.chat_id == thing.chat_id and actor.chat_type != PRIVATE_CHAT:
+    if actor.is_person and actor.chat == thing.chat_id and actor.chat_type != PRIVATE_CHAT:
         return actor
     # Of what kind that chat is, nobody says here: what only some kinds may use is closed as well.
-    return replace(actor, chat_type=None, chat_id=thing.chat_id, thread_id=None)
+    provider, chat_id = chat_of_key(thing.chat_id)
+    return replace(actor, chat_type=None, chat_id=chat_id, provider=provider, thread_id=None)
 
 
 def may_use_project(actor: Actor, project_id: str | None) -> bool:
@@ -109,6 +113,6 @@ def may_answer(
     """
     if not actor.is_person:
         return True
-    here = asked_in is None or asked_in == actor.chat_id or actor.chat_type == PRIVATE_CHAT
+    here = asked_in is None or asked_in == actor.chat or actor.chat_type == PRIVATE_CHAT
     mine = bool(actor.person_id) and actor.person_id == owner
     return mine and here and may_use_project(actor, project_id)

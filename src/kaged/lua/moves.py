@@ -61,16 +61,17 @@ class ScriptSessions:
     async def live(self, worker: WorkerConnection | None = None) -> str | None:
         """Return the session that a script's calls are about.
 
-        That of the event it is told of; else the project's current one; else, where people only
-        ever ran single messages, the one used last.
+        That of the event it is told of; else the project's current one; else, where the operator
+        only ever ran single messages, the one used last. People's are theirs: only an event of
+        one leads there.
         """
         if worker is not None and worker.focus is not None:
             return worker.focus
         current = await self.current()
         if current is not None:
             return current
-        records, _ = await self._service.list(self._project_id, limit=1)
-        return records[0].id if records else None
+        records, _ = await self._service.list(self._project_id, limit=MAX_LISTED)
+        return next((one.id for one in records if one.owner is None), None)
 
     async def entries(self, worker: WorkerConnection | None = None) -> list[JsonObject]:
         """Return the metadata of every entry of the live session; never a word of a message."""
@@ -170,7 +171,7 @@ class ScriptSessions:
         worker.asked_in = None
         if current is None:
             return None
-        if await self.current() is None:
+        if await self.current() is None and not await self._of_a_person(current):
             await self._navigation.enter(self._project_id, current)
         if appends:
             await self._transcript.append(current, appends)
@@ -191,6 +192,10 @@ class ScriptSessions:
                 queued.say(current, one)
             await driver.take_up(current)
         return outcome
+
+    async def _of_a_person(self, session_id: str) -> bool:
+        """Return whether a session is a person's: such a one never becomes the operator's own."""
+        return (await self._service.get(self._project_id, session_id)).owner is not None
 
     def drop(self, stem: str) -> None:
         """Forget what a script asked for: it ended, or is loaded anew."""

@@ -336,10 +336,10 @@ class ScriptRuntime:
         for stem, why in self._offer(tools):
             self.notice(stem, "error", f"kage.register_tool: {why}")
 
-    async def _later_call(self, script: Script, number: int) -> bool:
+    async def _later_call(self, script: Script, number: int, focus: str | None) -> bool:
         """Make a call that a script asked for; returns whether its timer may go on."""
         try:
-            answer = await script.ask("timer", {"id": number})
+            answer = await script.ask("timer", {"id": number}, focus=focus)
         except ScriptDown as error:
             _log.warning("lua.timer_lost", script=script.stem, why=error.message)
             return False

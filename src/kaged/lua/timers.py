@@ -22,12 +22,16 @@ class _Timer:
     number: int
     ms: int
     every: bool
+    focus: str | None
+    """The session of the entry that asked for it, which it is about as well."""
 
 
 class ScriptTimers:
     """The timers of one project's scripts, each tied to the worker that asked for it."""
 
-    def __init__(self, call: Callable[[Script, int], Awaitable[bool]], tasks: Tasks) -> None:
+    def __init__(
+        self, call: Callable[[Script, int, str | None], Awaitable[bool]], tasks: Tasks
+    ) -> None:
         self._call = call
         self._tasks = tasks
         self._asked: dict[WorkerConnection, dict[int, _Timer]] = {}
@@ -44,7 +48,7 @@ class ScriptTimers:
         assert isinstance(ms, int)
         every = params.get("every") is True
         shortest = SHORTEST_MS if every or worker in self._calling else 0
-        timer = _Timer(number, min(max(ms, shortest), MAX_TIMER_MS), every)
+        timer = _Timer(number, min(max(ms, shortest), MAX_TIMER_MS), every, worker.focus)
         known[number] = timer
         if script is not None:
             self._start(script, worker, timer)
@@ -91,7 +95,7 @@ class ScriptTimers:
                     return
                 self._calling.add(worker)
                 try:
-                    going = await self._call(script, timer.number) and timer.every
+                    going = await self._call(script, timer.number, timer.focus) and timer.every
                 finally:
                     self._calling.discard(worker)
         finally:

@@ -131,7 +131,7 @@ class TraceLog:
         return TraceRow(
             request_id=origin.request_id,
             person_id=None if person is None else person.person_id,
-            chat_id=None if person is None else person.chat_id,
+            chat_id=None if person is None else person.chat,
             project_id=known.get("project_id"),
             session_id=known.get("session_id") if agent is None else agent.session_id,
             at_ms=at_ms,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from kaged.base import JsonObject, KagedError, iso_utc
+from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree
 from kaged.config.describe import describe
@@ -14,6 +15,7 @@ from kaged.config.problems import Problem
 from kaged.config.project import Project
 from kaged.config.reading import Loaded
 from kaged.kernel.ask import Ask
+from kaged.kernel.identity import Actor
 from kaged.projects.agreement import Standing
 from kaged.projects.readiness import ReadinessView
 from kaged.store import ProjectRecord
@@ -23,13 +25,14 @@ from kaged.store import ProjectRecord
 class ProjectView:
     """One loaded project as others see it. `tree` and `ask` are None when its files have errors.
 
+    `root` is None, and so is `ask`, in what people see.
     `trusted`: what its files say is in force. Otherwise it is restricted to reading.
     """
 
     id: str
     slug: str
     name: str
-    root: str
+    root: str | None
     trusted: bool
     state: Literal["loaded", "pending", "failed"]
     loaded_at: str
@@ -38,6 +41,31 @@ class ProjectView:
     tree: JsonObject | None
     ask: JsonObject | None
     readiness: ReadinessView
+
+    def seen_by(self, who: Actor) -> ProjectView:
+        """Return what somebody may see of it: people no folder of the machine, and no settings.
+
+        Errors of its files name files and lines, what they ask for names all that agents may reach.
+        """
+        if not who.is_person:
+            return self
+        tree = self.tree
+        if tree is not None:
+            tree = {"name": self.name, "agents": _agents(tree.get("agents"))}
+        return replace(self, root=None, problems=(), tree=tree, ask=None)
+
+
+def _agents(value: JsonValue) -> list[JsonValue]:
+    """Return who an agent tree names, without models, cages, prompts and where these stand."""
+    listed = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [
+        {
+            "path": one.get("path"),
+            "description": one.get("description"),
+            "children": _agents(one.get("children")),
+        }
+        for one in listed
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,18 @@ class Assistant:
     A chat has one session: what is said in a group is one conversation, and what somebody says in
     private is theirs alone. `folder` keeps which session is whose. `token` is the daemon's: a
     plugin with it can speak for every person, so it must know who it hears.
+
+    `name` is the front end's: its chats are no other front end's, whatever their ids are. Nor are
+    its people anybody else, unless the operator lists it in `[auth.front_end] same_people`.
     """
 
-    def __init__(self, url: str, token: str, project: str, folder: Path) -> None:
+    def __init__(
+        self, url: str, token: str, project: str, folder: Path, *, name: str | None = None
+    ) -> None:
         self._base = f"{url.rstrip('/')}/api/v1/projects/{quote(project, safe='')}/sessions"
-        self._token = token
+        self._headers = {"Authorization": f"Bearer {token}"}
+        if name is not None:
+            self._headers["X-Kaged-Front-End"] = name
         self._file = folder / "sessions.json"
         try:
             self._sessions: dict[str, str] = json.loads(self._file.read_text("utf-8"))
@@ -73,7 +80,7 @@ class Assistant:
         return _last_words((page or {}).get("items", []), run_id)
 
     def _ask(self, method: str, path: str, who: dict[str, str], **body: Any) -> tuple[int, Any]:
-        headers = {"Authorization": f"Bearer {self._token}", **who}
+        headers = {**self._headers, **who}
         return request(method, self._base + path, headers, body if method == "POST" else None)
 
     def _keep(self) -> None:

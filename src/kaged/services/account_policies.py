@@ -165,7 +165,7 @@ class _Asking:
             agent="the agent" if caller.token.skill is None else f"the skill {caller.token.skill}",
             session_id=caller.token.routing.session_key,
             owner=caller.user_id,
-            chat_id=caller.context.chat_id,
+            chat_id=caller.chat,
         )
         return await self.approvals.passed(hooked, ask, question, undone=_UNDONE)
 

@@ -13,7 +13,7 @@ from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
 from kaged.kernel.describe import UNCAGED
-from kaged.kernel.identity import Actor
+from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.services.account_links import AccountLinks
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.asking import ask_provider
@@ -23,6 +23,7 @@ from kaged.services.confirmation import Consents, plan_json
 from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider, ReachingProvider
 from kaged.services.errors import CapabilityError
+from kaged.services.gates import usable_in
 from kaged.services.manager import CapabilityManager
 from kaged.services.registry import (
     CapabilityRegistry,
@@ -201,11 +202,31 @@ class AccountService:
     ) -> Sequence[JsonObject]:
         """Return a page of linked accounts: who and what, never a credential.
 
-        Somebody who comes through a front end sees their own.
+        Somebody who comes through a front end sees their own, and in a group, where others read
+        along, those that may be used there.
         """
-        user_id = _person(who) or user_id
-        found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
+        found = await self._page(user_id, limit, offset, who)
         return [self._shown(one) for one in found]
+
+    async def _page(
+        self, user_id: str | None, limit: int, offset: int, who: Actor
+    ) -> tuple[AccountRow, ...]:
+        return await self._accounts.page(
+            user_id=_person(who) or user_id,
+            limit=limit,
+            offset=offset,
+            capabilities=self._usable_in_chat(who),
+        )
+
+    def _usable_in_chat(self, who: Actor) -> frozenset[str] | None:
+        """Return the capabilities that the chat of a person lets them use; None: nothing is hidden.
+
+        What no provider offers now may be kept for private chats, so it is hidden elsewhere.
+        """
+        if not who.is_person or who.chat_type == PRIVATE_CHAT:
+            return None
+        offered = self.manager.registry.list()
+        return frozenset(one.text for one in offered if usable_in(who.chat_type, one))
 
     def _shown(self, account: AccountRow) -> JsonObject:
         locked = self._flows.is_locked(account)
@@ -227,8 +248,7 @@ class AccountService:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ASKING_S):
                     await self._registered.wait()
-        user_id = _person(who) or user_id
-        found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
+        found = await self._page(user_id, limit, offset, who)
         turns = asyncio.Semaphore(CHECKS_AT_ONCE)
 
         async def checked(account: AccountRow) -> JsonObject | None:
@@ -246,10 +266,10 @@ class AccountService:
     async def revoke(
         self, user_id: str, capability: str, account_ref: str, who: Actor
     ) -> JsonObject:
-        """Take somebody's account back; through a front end only one's own."""
+        """Take somebody's account back; people only their own, where they see it."""
         self._audit.require_writable()
-        told = None
-        if _person(who) in {None, user_id}:
+        told, usable = None, self._usable_in_chat(who)
+        if _person(who) in {None, user_id} and (usable is None or capability in usable):
             told = await self.manager.linking.revoke_any(user_id, capability, account_ref)
         if told is None:
             raise KagedError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
@@ -119,9 +120,18 @@ class Accounts:
         """Return how many accounts have each status."""
         return await self._rows.count_status()
 
-    async def page(self, *, user_id: str | None, limit: int, offset: int) -> tuple[AccountRow, ...]:
-        """Return a page of everybody's accounts, for the operator."""
-        return await self._rows.all_accounts(user_id=user_id, limit=limit, offset=offset)
+    async def page(
+        self,
+        *,
+        user_id: str | None,
+        limit: int,
+        offset: int,
+        capabilities: Collection[str] | None = None,
+    ) -> tuple[AccountRow, ...]:
+        """Return a page of accounts, of somebody and of some capabilities where these are named."""
+        return await self._rows.all_accounts(
+            user_id=user_id, limit=limit, offset=offset, capabilities=capabilities
+        )
 
 
 def account_json(account: AccountRow, *, locked: bool) -> JsonObject:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
-from kaged.kernel.identity import Actor
+from kaged.kernel.identity import Actor, chat_key
 from kaged.services.contract import CapabilityCallContext
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import (
@@ -63,6 +63,11 @@ class ServiceCaller:
     def user_id(self) -> str:
         """The user: exactly the token's `sub`."""
         return self.token.effective_user_id
+
+    @property
+    def chat(self) -> str | None:
+        """By what the chat is known, that no other front end's chat has."""
+        return chat_key(self.context.provider, self.context.chat_id)
 
     @property
     def chat_type(self) -> str | None:

@@ -124,7 +124,7 @@ class Consents:
             account_ref,
             input_hash,
             caller.context.thread_id,
-            caller.context.chat_id,
+            caller.chat,
         )
         if plan_id is not None:
             plan = await self._plan(plan_id)

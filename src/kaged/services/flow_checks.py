@@ -117,7 +117,7 @@ def require_same_address(actor: Actor | None, email: str | None) -> None:
     claims = () if actor is None or actor.facts is None else actor.facts.claims
     own = [text for name, text in claims if name == "email"]
     if actor is not None and actor.person_id is not None:
-        own.append(actor.person_id)
+        own.append(actor.person_id)  # `from:<front end>:<id>` is no address, and equals none
     if email is None or email.casefold() not in [one.casefold() for one in own if "@" in one]:
         raise CapabilityAuthFlowDenied(
             "this account is of another address than the person who links it",

@@ -43,7 +43,7 @@ def decide_skill(
     if policy is None and caps is None:
         return _deny(SKILL_RULE, f"the skill {skill} is not known to this host")
     if policy is not None:
-        here = decide_skill_use(policy, caller.chat_type, caller.context.chat_id)
+        here = decide_skill_use(policy, caller.chat_type, caller.chat)
         if not here.allowed:
             return here
         if policy.capabilities is not None:
@@ -62,11 +62,15 @@ def decide_skill(
 @fail_closed(CHAT_RULE)
 def decide_chat(caller: ServiceCaller, capability: RegisteredCapability) -> Decision:
     """Decide by the kind of chat; where only some are allowed, an unknown one is not."""
-    allowed = capability.chat_types
-    if allowed is None or caller.chat_type in allowed:
+    if usable_in(caller.chat_type, capability):
         return _CHAT_PASSES
-    kinds = ", ".join(sorted(allowed))
+    kinds = ", ".join(sorted(capability.chat_types or ()))
     return _deny(CHAT_RULE, f"{capability.text} may be used in these chats only: {kinds}")
+
+
+def usable_in(chat_type: str | None, capability: RegisteredCapability) -> bool:
+    """Return whether a capability may be used in a kind of chat; None is an unknown one."""
+    return capability.chat_types is None or chat_type in capability.chat_types
 
 
 @fail_closed(OPERATION_RULE)

@@ -308,7 +308,7 @@ class CapabilityManager:
             call.key,
             caller.context,
             handle,
-            BoundState(parts.rows, caller.user_id, capability.text, caller.context.chat_id, known),
+            BoundState(parts.rows, caller.user_id, capability.text, caller.chat, known),
         )
         try:
             found = await ask_provider(entry, entry.provider.invoke(asked), known)

@@ -274,9 +274,11 @@ class SessionDriver:
     async def take_up(self, session_id: str) -> None:
         """Do what is queued for a session now, unless a run is under way: that one does it.
 
-        A run that is started so acts for nobody.
+        A run that is started so acts for whom the session's last run acted, in the same chat and
+        with what they may do by now; for nobody in a session that had no run.
 
         Raises:
+            KagedError: `actor_not_allowed`; they may not use the project any more.
             SessionNotFound, KagedError: as `send` and `WindowRequests.compact`.
         """
         if session_id in self._by_session:
@@ -287,7 +289,10 @@ class SessionDriver:
         if self.queued.starts_run(session_id):
             session = await self._free(session_id)
             last = self.queued.take_last(session_id)
-            options = RunOptions(operator=last.asked_by)
+            before = await last_options(self._store, session)
+            identity = await self.admit(before.kept, session.project_id)
+            operator = last.asked_by if identity is None else before.operator
+            options = RunOptions(operator=operator, identity=identity, kept=before.kept)
             await self._start(session, RunCause.MESSAGE, options, last.text)
 
     # -- what the host asks --------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kaged.store import Store
     from kaged.store.session_rows import SessionKind, SessionRecord
     from kaged.store.tool_call_rows import ToolCallRecord
+    from kaged.toolbox.project.person_uploads import PersonUploads
 
 LOCATOR: Final = "kaged:session/"
 FAMILY_LIMIT: Final = 2000
@@ -42,10 +44,17 @@ class SessionService:
     locator; anything else, a path of a file for instance, is no session.
     """
 
-    def __init__(self, store: Store, transcript: Transcript, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self,
+        store: Store,
+        transcript: Transcript,
+        lifecycle: Lifecycle,
+        uploads: PersonUploads | None = None,
+    ) -> None:
         self._store = store
         self._transcript = transcript
         self._lifecycle = lifecycle
+        self._uploads = uploads
         self._active: dict[str, str] = {}
         self.reviewed = ReviewedFiles()
 
@@ -125,13 +134,17 @@ class SessionService:
         )
 
     async def delete(self, project_id: str, session_id: str) -> SessionRecord:
-        """Take a session away, with its runs and tool calls. Forks keep what they share with it.
+        """Take a session away, with its runs, tool calls and what people gave along in it.
+
+        Forks keep the entries that they share with it.
 
         Raises:
             SessionNotFound: the project has no such session.
             KagedError: `session_busy`; a run of it is active, or it waits for the operator.
         """
         gone = await self._store.branches.delete(project_id, session_id, stored_words)
+        if self._uploads is not None:
+            await asyncio.to_thread(self._uploads.forget, gone.id)
         self._tell("session.deleted", gone.id, gone.project_id, None, {"title": gone.title})
         return gone
 

@@ -69,7 +69,8 @@ class Transcript:
         )
         header: JsonObject = {
             "version": FORMAT_VERSION,
-            "cwd": cwd,
+            # Where a project lies on the machine is the operator's to know.
+            "cwd": cwd if ownership.owner is None else ".",
             "model": model,
             "system_prompt": system_prompt,
         }

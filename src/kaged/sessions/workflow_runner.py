@@ -51,7 +51,8 @@ class LoopWorkflows:
             await self.transcript.create(
                 run.project_id,
                 kind=SessionKind.WORKFLOW,
-                cwd=self.root_of(run.project_id),
+                # Where a project lies on the machine is the operator's to know.
+                cwd="." if _is_person(identity) else self.root_of(run.project_id),
                 model=None,
                 title=f"workflow {run.workflow_name}",
                 session_id=run.run_id,
@@ -107,6 +108,10 @@ class LoopWorkflows:
         while end.status is AgentRunStatus.PAUSED:
             end = await driver.follow(end)
         return end
+
+
+def _is_person(identity: Actor | None) -> bool:
+    return identity is not None and identity.is_person
 
 
 def _said(end: RunEnd) -> JsonValue:

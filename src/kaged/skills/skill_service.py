@@ -283,8 +283,8 @@ class SkillService:
 
     def _denial(self, skill: Skill, actor: Actor | None) -> str | None:
         policy = policy_of_skill(skill.file.metadata, self._settings())
-        chat_type, chat_id = (None, None) if actor is None else (actor.chat_type, actor.chat_id)
-        decision = decide_skill_use(policy, chat_type, chat_id)
+        chat_type, chat = (None, None) if actor is None else (actor.chat_type, actor.chat)
+        decision = decide_skill_use(policy, chat_type, chat)
         return None if decision.allowed else describe_denial(decision).words
 
     def _not_found(

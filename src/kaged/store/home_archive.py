@@ -1,9 +1,9 @@
 """`write_archive` and `restore_archive`: all that a daemon keeps, in one file, and back.
 
 An archive is a tar file: the files of the home and of the configuration, the database as SQLite's
-own backup interface copies it beside a daemon that goes on writing, and at its end a manifest with
-the digest of each. It is read again after it was written. What can be made anew (caches, logs,
-sockets, copies of the database) is left out.
+own backup interface copies it beside a daemon that goes on writing, as those of plugins are, and at
+its end a manifest with the digest of each. It is read again after it was written. What can be made
+anew (caches, logs, sockets, copies of the database) is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kaged.base import Clock, KagedError, iso_utc
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.settings import Settings
 from kaged.store.backends.choose import backend_for
+from kaged.store.backends.sqlite_snapshot import SIDECARS, snapshot
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -171,12 +172,9 @@ def _write(settings: Settings, target: Path, file: IO[bytes], clock: Clock) -> d
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
         # The audit log's head comes before the database: a log that has grown since is as after a
         # kill, one that is shorter than its head looks as if rows had been taken away.
-        for name, path in _files(settings, target):
-            # A daemon and its plugins go on: what one of them has removed meanwhile is gone.
-            with contextlib.suppress(FileNotFoundError):
-                files[name] = _add(tar, name, path)
         copy = target.with_name(f".{target.name}.database")
         try:
+            _add_files(tar, files, _files(settings, target), copy)
             copy.unlink(missing_ok=True)
             backend = backend_for(url, settings.places.backup_dir)
             conn = backend.connect_reader()
@@ -194,10 +192,26 @@ def _write(settings: Settings, target: Path, file: IO[bytes], clock: Clock) -> d
     return manifest
 
 
+def _add_files(
+    tar: tarfile.TarFile, files: dict[str, Any], found: Iterator[tuple[str, Path]], copy: Path
+) -> None:
+    """Add the files of a home. A daemon and its plugins go on: what is gone meanwhile is gone."""
+    snapshots: set[str] = set()
+    for name, path in found:
+        if name.endswith(SIDECARS) and name.rpartition("-")[0] in snapshots:
+            continue  # what was in it is in the snapshot, into which it does not fit any more
+        with contextlib.suppress(FileNotFoundError):
+            if snapshot(path, copy):
+                snapshots.add(name)
+                files[name] = _add(tar, name, copy, like=path)
+            else:
+                files[name] = _add(tar, name, path)
+
+
 def _files(settings: Settings, target: Path) -> Iterator[tuple[str, Path]]:
     database = backend_for(settings.database_url, settings.places.backup_dir).place
     left_out = {f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")} | {
-        str(target.parent / f".{target.name}.partial")
+        str(target.parent / f".{target.name}.{own}") for own in ("partial", "database")
     }
     for root, prefix in _roots(settings).items():
         for folder, folders, names in os.walk(root):
@@ -229,15 +243,18 @@ def _roots(settings: Settings) -> dict[Path, str]:
     return {places.config_dir: "config", places.data_dir: "data"}
 
 
-def _add(tar: tarfile.TarFile, name: str, path: Path) -> dict[str, Any]:
-    info = path.lstat()
+def _add(
+    tar: tarfile.TarFile, name: str, path: Path, *, like: Path | None = None
+) -> dict[str, Any]:
+    """Add a file; with `like` its mode and time are those of another one."""
+    info = (like or path).lstat()
     member = tarfile.TarInfo(name)
     member.mode, member.mtime = stat.S_IMODE(info.st_mode), int(info.st_mtime)
     if stat.S_ISLNK(info.st_mode):
         member.type, member.linkname = tarfile.SYMTYPE, str(path.readlink())
         tar.addfile(member)
         return {"size": 0, "mode": 0o777, "link": member.linkname}
-    member.size = info.st_size
+    member.size = info.st_size if like is None else path.stat().st_size
     with path.open("rb") as file:
         reader = _DigestReader(file)
         # One that grows meanwhile is cut where it ended; one that shrinks is begun again with.

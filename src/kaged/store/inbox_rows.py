@@ -263,7 +263,7 @@ def answerable(actor: Actor | None) -> ColumnElement[bool]:
     mine = and_(_C.owner == actor.person_id, usable_projects(actor, _C.project_id))
     if actor.chat_type == PRIVATE_CHAT:
         return mine
-    return and_(mine, or_(_C.asked_in.is_(None), _C.asked_in == actor.chat_id))
+    return and_(mine, or_(_C.asked_in.is_(None), _C.asked_in == actor.chat))
 
 
 REQUESTS = RecordTable(

@@ -82,5 +82,5 @@ def own_traces(actor: Actor) -> ColumnElement[bool]:
         return false()
     theirs = [_C.person_id == actor.person_id, usable_projects(actor, _C.project_id)]
     if actor.chat_type != PRIVATE_CHAT:
-        theirs.append(_C.chat_id.is_(actor.chat_id))
+        theirs.append(_C.chat_id.is_(actor.chat))
     return and_(*theirs)

@@ -46,6 +46,8 @@ class RunDraft:
     invoker_type: str
     invoker_id: str
     timeout_seconds: int
+    run_id: str | None = None
+    """Chosen before, where something is kept under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ class RunRows(RowRepository):
         """Store a run that begins now, with its session, which says whose both are."""
         now_ms = self._clock.now_ms()
         made = RunRecord(
-            self._ids.ulid(), draft.project_id, draft.workflow_name, RunStatus.RUNNING,
-            draft.inputs, draft.invoker_type, draft.invoker_id, draft.timeout_seconds, now_ms,
+            draft.run_id or self._ids.ulid(), draft.project_id, draft.workflow_name,
+            RunStatus.RUNNING, draft.inputs, draft.invoker_type, draft.invoker_id,
+            draft.timeout_seconds, now_ms,
             None, None, None,
         )  # fmt: skip
 

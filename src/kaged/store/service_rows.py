@@ -6,6 +6,7 @@ Credentials are not here; they are in `vault_rows`, which nothing but the vault 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import field
 from typing import NamedTuple
 
@@ -77,10 +78,20 @@ class ServiceRows(RowRepository):
         return tuple(await self._all(_ACCOUNTS, own.order_by(_A.account_ref)))
 
     async def all_accounts(
-        self, *, user_id: str | None, limit: int, offset: int
+        self,
+        *,
+        user_id: str | None,
+        limit: int,
+        offset: int,
+        capabilities: Collection[str] | None = None,
     ) -> tuple[AccountRow, ...]:
-        """Return a page of accounts for the operator, of one user or of all."""
+        """Return a page of accounts, of one user or of all; of some capabilities if they are named.
+
+        Without a user it is for the operator.
+        """
         query = _ACCOUNTS.select().order_by(_A.user_id, _A.capability_id, _A.account_ref)
+        if capabilities is not None:
+            query = query.where(_A.capability_id.in_(sorted(capabilities)))
         if user_id is not None:
             query = query.where(_A.user_id == user_id)
         return tuple(await self._all(_ACCOUNTS, query.limit(limit).offset(offset)))

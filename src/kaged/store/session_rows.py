@@ -353,7 +353,7 @@ def visible_sessions(
         return true()
     if not actor.person_id:
         return false()
-    here = _C.chat_id.is_(None) if actor.chat_id is None else _C.chat_id == actor.chat_id
+    here = _C.chat_id.is_(None) if actor.chat is None else _C.chat_id == actor.chat
     mine = _C.owner == actor.person_id
     if actor.chat_type != PRIVATE_CHAT:
         mine = and_(mine, here)

@@ -98,7 +98,7 @@ def own_usage(actor: Actor) -> ColumnElement[bool]:
     of_people = [sessions.c.id == _C.session_id, sessions.c.owner.is_not(None)]
     if actor.chat_type != PRIVATE_CHAT:
         here = sessions.c.chat_id
-        of_people.append(here.is_(None) if actor.chat_id is None else here == actor.chat_id)
+        of_people.append(here.is_(None) if actor.chat is None else here == actor.chat)
     return and_(
         _C.operator_id == actor.person_id,
         select(sessions.c.id).where(*of_people).exists(),

@@ -37,6 +37,7 @@ from kaged.tools.definition import ToolSource
 from kaged.tools.quotas import QuotaRule
 from kaged.toolset.language_services import LanguageServices
 from kaged.toolset.skill_tools import LoadedSkills, skill_tools
+from kaged.toolset.upload_mounts import with_uploads
 
 KB: Final = 1024
 LISTING_S: Final = 10.0
@@ -92,7 +93,9 @@ def open_toolboxes(
     broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
     loaded = LoadedSkills(skills, session_skills)
-    launcher = loaded.recalled(caged_launcher(spawner, loaded.attached(attach)))
+    launcher = loaded.recalled(
+        caged_launcher(spawner, with_uploads(work.uploads, loaded.attached(attach)))
+    )
     runner = CommandRunner(broker, spawner, launcher, shell, clock)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)

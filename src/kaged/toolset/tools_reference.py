@@ -30,7 +30,7 @@ _CELL_CHARS: Final = 300
 def builtin_definitions() -> Sequence[Tool]:
     """Return every built-in tool, unfit to be called: there is nothing behind them."""
     nobody: Any = cast("Any", None)
-    work = ProjectWork(nobody, nobody, nobody, nobody)
+    work = ProjectWork(nobody, nobody, nobody, nobody, nobody)
     runner = CommandRunner(nobody, nobody, None)
     tools = (
         *file_tools(),

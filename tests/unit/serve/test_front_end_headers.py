@@ -50,15 +50,51 @@ def early_app(tmp_path: Path, clock: ManualClock) -> Listener:
 def test_a_trusted_front_end_names_person_and_chat(early_app: Listener) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
     assert caller == Actor(
-        "ann", VouchedBy.BEARER, "group", "-100:7", is_person=True, facts=PersonFacts("ann")
+        "ann",
+        VouchedBy.BEARER,
+        "group",
+        "-100:7",
+        "10.0.0.0/8",
+        is_person=True,
+        facts=PersonFacts("ann"),
     )
-    assert (caller.provider, caller.if_known) == (None, caller)
+    assert (caller.chat, caller.if_known) == ("10.0.0.0/8 -100:7", caller)
 
 
 def test_without_a_chat_there_is_none(early_app: Listener) -> None:
     assert early_app.knock(user_id="ann") == Actor(
-        "ann", VouchedBy.BEARER, is_person=True, facts=PersonFacts("ann")
+        "ann",
+        VouchedBy.BEARER,
+        provider="10.0.0.0/8",
+        is_person=True,
+        facts=PersonFacts("ann"),
     )
+
+
+def test_a_front_end_with_a_name_has_people_and_chats_of_its_own(early_app: Listener) -> None:
+    caller = early_app.knock(user_id="ann", chat_type="group", chat_id="7", front_end="matrix")
+    assert (caller.person_id, caller.provider) == ("from:matrix:ann", "matrix")
+    assert caller.chat == "matrix 7"
+    assert caller.facts == PersonFacts("from:matrix:ann")
+
+
+@pytest.mark.parametrize("name", ["kaged", "Matrix", "9x", "a b", "a" * 33, "10.0.0.0/8"])
+def test_a_front_ends_name_that_is_none_is_refused(early_app: Listener, name: str) -> None:
+    with raises_code("access_denied"):
+        early_app.knock(user_id="ann", front_end=name)
+
+
+@pytest.mark.parametrize("user_id", ["from:matrix:ann", "service:x", "team:a:b"])
+def test_nobody_is_named_as_somebody_of_another_kind(early_app: Listener, user_id: str) -> None:
+    for front_end in ("", "matrix"):
+        with raises_code("access_denied"):
+            early_app.knock(user_id=user_id, front_end=front_end)
+
+
+def test_an_id_that_is_too_long_with_its_front_end_is_refused(early_app: Listener) -> None:
+    assert early_app.knock(user_id="a" * 128).person_id == "a" * 128
+    with raises_code("access_denied"):
+        early_app.knock(user_id="a" * 128, front_end="matrix")
 
 
 def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Listener) -> None:

@@ -6,10 +6,12 @@ import hashlib
 import io
 import json
 import os
+import sqlite3
 import stat
 import tarfile
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,59 @@ def test_files_that_come_and_go_meanwhile_spoil_no_backup(own: Own, tmp_path: Pa
     finally:
         ended.set()
         busy.join(timeout=60)
+
+
+def test_a_plugins_own_database_is_as_it_was_at_one_moment(own: Own, tmp_path: Path) -> None:
+    """Two programs write without a pause; in each copy what one transaction wrote is together."""
+    daemon, empty = own(), own()
+    _filled(daemon, tmp_path)
+    folder = daemon.home / "plugin-data" / "busy"
+    folder.mkdir(parents=True)
+    ended = threading.Event()
+
+    def write(mode: str) -> None:
+        with closing(sqlite3.connect(folder / f"{mode}.db", isolation_level=None)) as own_db:
+            own_db.execute(f"PRAGMA journal_mode = {mode}").fetchall()
+            own_db.execute("PRAGMA synchronous = OFF")
+            own_db.execute("CREATE TABLE a (n, filling)")
+            own_db.execute("CREATE TABLE b (n, filling)")
+            number = 0
+            while not ended.is_set():
+                number += 1
+                own_db.execute("BEGIN IMMEDIATE")
+                for table in ("a", "b"):
+                    own_db.execute(f"INSERT INTO {table} VALUES (?, ?)", (number, "x" * 900))
+                own_db.execute("COMMIT")
+                ended.wait(0.002)
+
+    writers = [threading.Thread(target=write, args=(mode,)) for mode in ("wal", "delete")]
+    for one in writers:
+        one.start()
+    file = tmp_path / "2.tar.gz"
+    try:
+        for number in range(3):
+            file = tmp_path / f"{number}.tar.gz"
+            daemon.cli("backup", str(file))
+            with tarfile.open(file) as tar:
+                names = [one.name for one in tar if "/busy/" in one.name]
+            assert sorted(names) == [f"data/plugin-data/busy/{one}.db" for one in ("delete", "wal")]
+    finally:
+        ended.set()
+        for one in writers:
+            one.join()
+    daemon.stop()
+    for name in ("config.toml", "local.toml"):
+        (empty.home / name).unlink()
+    empty.cli("restore", str(file))
+    for mode in ("wal", "delete"):
+        path = empty.home / "plugin-data" / "busy" / f"{mode}.db"
+        assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(
+            (folder / path.name).stat().st_mode
+        )
+        with closing(sqlite3.connect(path)) as copy:
+            assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            counts = [copy.execute(f"SELECT count(*) FROM {one}").fetchone()[0] for one in "ab"]
+        assert counts[0] == counts[1] > 0
 
 
 def test_a_backup_never_replaces_a_file_and_leaves_none_half_written(

@@ -22,8 +22,19 @@ __all__ = ["FRONT_END", "Guest", "Person"]
 class Guest:
     """One person in one chat, who reaches the daemon through the front end."""
 
-    def __init__(self, daemon: Daemon, person: Person, *, token: str = "", **said: str) -> None:
-        """`said` is what the front end says about them beside that: headers by name."""
+    def __init__(
+        self,
+        daemon: Daemon,
+        person: Person,
+        *,
+        token: str = "",
+        address: str = "127.0.0.1",
+        **said: str,
+    ) -> None:
+        """`said` is what the front end says about them beside that: headers by name.
+
+        `address` is where the front end runs.
+        """
         self.daemon = daemon
         self.person = person
         more = {name.replace("_", "-"): value for name, value in said.items()}
@@ -31,7 +42,11 @@ class Guest:
         bearer = f"Bearer {self.token}"
         self._headers = {"Authorization": bearer, **person.headers, **more}
         self._client = httpx.Client(
-            base_url=daemon.url, headers=self._headers, timeout=PATIENCE_S, trust_env=False
+            base_url=daemon.url,
+            headers=self._headers,
+            timeout=PATIENCE_S,
+            trust_env=False,
+            transport=httpx.HTTPTransport(local_address=address),
         )
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:

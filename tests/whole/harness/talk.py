@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from websockets.sync.client import unix_connect
@@ -155,6 +155,15 @@ class Listener:
             said = json.loads(self._receive(60.0))
             if said["type"] == "event":
                 self.heard.append(said)
+        return self.heard
+
+    def until_quiet(self, pause_s: float) -> list[dict[str, Any]]:
+        """Read events until none has come for so long; returns everything heard so far."""
+        with suppress(TimeoutError):
+            while True:
+                said = json.loads(self._receive(pause_s))
+                if said["type"] == "event":
+                    self.heard.append(said)
         return self.heard
 
 

@@ -129,7 +129,7 @@ def test_a_message_of_a_script_is_delivered_in_the_run_or_starts_one(
             if one["status"] == "completed" and one["id"] != run["id"]
         ]
     )
-    assert [one["operator_id"] for one in runs] == ["lua:speaks"]
+    assert [one["operator_id"] for one in runs] == ["operator"]
     said = [one for one in entries(project, session) if one.get("role") == "user"]
     texts = [one["content"]["content"][0]["text"] for one in said]
     assert texts == ["cormorant one", "cormorant two", "cormorant three"]

@@ -13,6 +13,7 @@ import pytest
 from whole.harness.daemon import Daemon, wait_for
 from whole.harness.model import ModelServer, call, say
 from whole.harness.people import FRONT_END, Guest
+from whole.harness.plugin import PluginFolder
 from whole.harness.policies import CAPABILITIES, PolicySite, spy
 from whole.harness.project import Project
 from whole.harness.services import CAGE, CALLER, Bridge, capability, operation, step
@@ -73,6 +74,9 @@ def shared(daemon: Daemon, module_path: Path) -> Project:
         "tools": {"file.*": {"enabled": True}},
     }
     made.describe(top={"workflows": {"report": report}}, cage=CAGE, subagents={"helper": helper})
+    PluginFolder(
+        daemon, module_path / "notes", {"on": {"a.b": [{"echo": True}]}}, name="notes"
+    ).run()
     made.write("a.txt", "one\n")
     look = step("invoke", capability="post.box", operation="look")
     made.write("job.json", json.dumps({"conversations": [[look]]}))
@@ -123,6 +127,14 @@ def _in_a_workflow(guest: Guest, project: Project, model: ModelServer) -> None:
     wait_for(lambda: guest.get(f"{place}/runs/{run}")["status"] != "running")
 
 
+def _a_plugins_method(guest: Guest, project: Project, _: ModelServer) -> None:
+    """For a session of theirs, and for none."""
+    session = guest.post(f"/projects/{project.id}/sessions")["id"]
+    for said in ({"X-Kaged-Session": session}, {}):
+        got = guest.raw("POST", "/api/v1/plugins/notes/call/a.b", json={}, headers=said)
+        assert got.is_success, got.text
+
+
 PATHS: dict[str, tuple[Callable[[Guest, Project, ModelServer], None], str]] = {
     "over http": (_direct, "file.read"),
     "over mcp": (_over_mcp, "file.read"),
@@ -130,6 +142,7 @@ PATHS: dict[str, tuple[Callable[[Guest, Project, ModelServer], None], str]] = {
     "in a subagent": (_in_a_subagent, "file.read"),
     "in a workflow": (_in_a_workflow, "file.read"),
     "on an account": (_account, "post.box.look"),
+    "at a plugin's method": (_a_plugins_method, "notes.a.b"),
 }
 
 

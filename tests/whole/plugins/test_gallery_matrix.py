@@ -105,7 +105,8 @@ def home() -> Iterator[Homeserver]:
 @pytest.fixture(scope="module")
 def daemon(module_path: Path, model: ModelServer, home: Homeserver) -> Iterator[Daemon]:
     """Yield a daemon with a project, and the front end connected to both."""
-    people = f'[people."{ANN}"]\n[people."{BO}"]\nprojects = []\n'
+    people = '[auth.front_end]\nsame_people = ["matrix"]\n'
+    people += f'[people."{ANN}"]\n[people."{BO}"]\nprojects = []\n'
     made = Daemon(module_path / "h", config=FRONT_END + people, local=model.local_toml())
     made.start()
     project = made.load(Project(module_path / "boats"))

@@ -139,7 +139,8 @@ def slack() -> Iterator[Workspace]:
 @pytest.fixture(scope="module")
 def daemon(module_path: Path, model: ModelServer, slack: Workspace) -> Iterator[Daemon]:
     """Yield a daemon with a project, and the front end connected to both."""
-    people = f'[people."{TEAM}.{ANN}"]\n[people."{TEAM}.{BO}"]\nprojects = []\n'
+    people = '[auth.front_end]\nsame_people = ["slack"]\n'
+    people += f'[people."{TEAM}.{ANN}"]\n[people."{TEAM}.{BO}"]\nprojects = []\n'
     made = Daemon(module_path / "h", config=FRONT_END + people, local=model.local_toml())
     made.start()
     project = made.load(Project(module_path / "boats"))

@@ -25,6 +25,8 @@ from kaged.config.people_section import FrontEndSection
 from kaged.config.token_file import TokenFile
 from kaged.diagnostics.daemon_state import DaemonState
 from kaged.kernel.identity import (
+    FRONT_END_NAME,
+    FRONT_END_PREFIX,
     OWN_PROVIDER,
     PERSON_ID,
     PRIVATE_CHAT,
@@ -54,6 +56,7 @@ CHAT_TYPE_HEADER = b"x-kaged-chat-type"
 THREAD_ID_HEADER = b"x-kaged-thread-id"
 USERNAME_HEADER = b"x-kaged-username"
 DISPLAY_NAME_HEADER = b"x-kaged-display-name"
+FRONT_END_HEADER = b"x-kaged-front-end"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LAUNCH_PATH = "/api/v1/auth/launch"
 LOGIN_PATH = "/api/v1/auth/login"
@@ -86,6 +89,7 @@ _OPEN_TO_ALL = frozenset(
 )
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
 _USER_ID = re.compile(PERSON_ID)
+_FRONT_END = re.compile(FRONT_END_NAME)
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
@@ -441,7 +445,7 @@ def _signed_in_actor(
     signed_in: SignedIn,
 ) -> Actor:
     """Return the person who signed in, alone with the daemon; an operator if configured as one."""
-    if access_request.single(USER_HEADER) is not None and _is_trusted_proxy(rules, connection):
+    if access_request.single(USER_HEADER) is not None and _trusted_proxy(rules, connection):
         # Two different people, and no way to tell who is meant.
         raise KagedError(
             "The proxy named a user for a request of somebody who signed in.",
@@ -467,15 +471,16 @@ def _person(
     request_id = access_request.request_id
     if rules.mode is AuthMode.INSECURE:
         return Actor.operator(None, vouched_by, request_id)
-    named = access_request.single(USER_HEADER)
-    if named is None or not _is_trusted_proxy(rules, connection):
+    named, proxy = access_request.single(USER_HEADER), _trusted_proxy(rules, connection)
+    if named is None or proxy is None:
         return Actor.operator(rules.operator_id, vouched_by, request_id)
     if _USER_ID.fullmatch(named) is None or named.startswith(RESERVED_PREFIXES):
         raise KagedError(
             "The proxy named a user id that is not one.",
             code="access_denied",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + = : - (128 at most), and no "
-            f"name of a service account ({SERVICE_PREFIX}…) or of the invited ({TEAM_PREFIX}…).",
+            f"name of a service account ({SERVICE_PREFIX}…), of the invited ({TEAM_PREFIX}…) or of "
+            f"another front end's person ({FRONT_END_PREFIX}…).",
         )
     if named == rules.operator_id == UNKNOWN_PERSON:
         # Linked accounts go by this id. Who is the operator elsewhere, too, has set it to that id.
@@ -493,15 +498,41 @@ def _person(
     thread_id = access_request.single(THREAD_ID_HEADER) or None
     if thread_id is not None and _CHAT_ID.fullmatch(thread_id) is None:
         raise KagedError("The proxy named a thread id that is not one.", code="access_denied")
+    front_end = _front_end(access_request)
+    if front_end is not None and front_end not in rules.front_end.same_people:
+        named = _people_of(front_end, named)
     facts = facts_of(named, rules.front_end, access_request.single)
     return replace(
         Actor.person(facts, rules.people.grant_of(named), vouched_by, request_id),
         chat_type=chat_type,
         chat_id=chat_id,
+        # Without a name it goes by its address: two of them do not share their chats by accident.
+        provider=front_end or str(proxy),
         thread_id=thread_id,
         source_username=_source_name(access_request, USERNAME_HEADER),
         source_display_name=_source_name(access_request, DISPLAY_NAME_HEADER),
     )
+
+
+def _front_end(access_request: AccessRequest) -> str | None:
+    """Return the name that a trusted front end gives itself. It may name anybody, so also this."""
+    name = access_request.single(FRONT_END_HEADER) or None
+    if name is not None and (_FRONT_END.fullmatch(name) is None or name == OWN_PROVIDER):
+        raise KagedError(
+            "The front end has a name that is none.",
+            code="access_denied",
+            fix="X-Kaged-Front-End takes a lower-case letter, then lower-case letters, digits, _ "
+            f"and - (32 at most), and not {OWN_PROVIDER}.",
+        )
+    return name
+
+
+def _people_of(front_end: str, named: str) -> str:
+    """Return the id of somebody whom a front end knows by an id of its own."""
+    person_id = f"{FRONT_END_PREFIX}{front_end}:{named}"
+    if _USER_ID.fullmatch(person_id) is None:
+        raise KagedError("The proxy named a user id that is too long.", code="access_denied")
+    return person_id
 
 
 def _source_name(access_request: AccessRequest, header: bytes) -> str | None:
@@ -515,13 +546,13 @@ def _source_name(access_request: AccessRequest, header: bytes) -> str | None:
     return name or None
 
 
-def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:
+def _trusted_proxy(rules: AccessRules, connection: PeerConnection) -> IpNetwork | None:
+    """Return the entry of the configuration that trusts an address; None if none does."""
     try:
         address = ipaddress.ip_address(connection.address or "")
     except ValueError:
-        return False
-    return any(
-        address in network
-        for network in rules.trusted_proxies
-        if network.version == address.version
-    )
+        return None
+    for network in rules.trusted_proxies:
+        if network.version == address.version and address in network:
+            return network
+    return None

@@ -272,7 +272,7 @@ class ProjectOut(ApiModel):
     id: str
     slug: str
     name: str
-    root: str
+    root: Annotated[str | None, Field(description="Its folder on the machine; null for people.")]
     trusted: Annotated[
         bool,
         Field(
@@ -298,12 +298,16 @@ class ProjectDetailOut(ProjectOut):
 
     tree: Annotated[
         dict[str, Any] | None,
-        Field(description="The agent tree: model, cage, tools, plugins, and where each came from."),
+        Field(
+            description="The agent tree: model, cage, tools, plugins, and where each came from. "
+            "For people only the agents' paths and descriptions."
+        ),
     ]
     ask: Annotated[
         dict[str, Any] | None,
         Field(
             description="What its files ask for, with `digest`, `things` (`key`, `words`, `new`, "
-            "`dangerous`, `warning`), the same in `lines`, and what was agreed to before."
+            "`dangerous`, `warning`), the same in `lines`, and what was agreed to before. "
+            "Null for people."
         ),
     ]

@@ -2,6 +2,7 @@
 
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.issues import IssueService
+from kaged.toolbox.project.person_uploads import PersonUploads
 from kaged.toolbox.project.todos import TodoService
 from kaged.toolbox.project.toolset import ProjectWork, project_tools
 from kaged.toolbox.project.workflows import WorkflowRunner, WorkflowService, WorkflowSource
@@ -9,6 +10,7 @@ from kaged.toolbox.project.workflows import WorkflowRunner, WorkflowService, Wor
 __all__ = [
     "InteractionService",
     "IssueService",
+    "PersonUploads",
     "ProjectWork",
     "TodoService",
     "WorkflowRunner",

@@ -96,8 +96,9 @@ def interaction_tools(service: InteractionService) -> tuple[Tool, ...]:
             service,
             InteractionKind.FORM,
             "Have the operator fill in a form: text, multiline, number, boolean, select and file "
-            "fields. Files arrive in the project under config:/tmp/. Your run pauses until the "
-            "form is filled in.",
+            "fields. The answer says where files are: in the project under config:/tmp/, or, of a "
+            "person, where only commands and kaged.upload of runs for that person find them. Your "
+            "run pauses until the form is filled in.",
             FORM_PARAMETERS,
             _check_form,
         ),

@@ -42,13 +42,14 @@ from kaged.store.interaction_rows import (
 )
 from kaged.toolbox.project.answers import OperatorAnswer, checked_answer
 from kaged.toolbox.project.errors import InteractionWithdrawn
+from kaged.toolbox.project.person_uploads import PersonUploads
 from kaged.toolbox.project.question_words import (
     answer_schema_of,
     details_of,
     parse_answer,
     title_of,
 )
-from kaged.toolbox.project.uploads import store_uploads
+from kaged.toolbox.project.uploads import UploadPlace, store_uploads
 from kaged.tools import ToolCallContext
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -69,6 +70,7 @@ class InteractionService:
     _: KW_ONLY
     ids: Ids
     root_of: Callable[[str], str]
+    uploads: PersonUploads
     _takes_over: Callable[[ToolCallContext], bool] | None = field(default=None, init=False)
     _on_answered: Answered | None = field(default=None, init=False)
     _waiting: dict[str, set[asyncio.Future[None]]] = field(default_factory=dict, init=False)
@@ -138,7 +140,7 @@ class InteractionService:
         by: str,
         who: Actor | None = None,
     ) -> InteractionRecord:
-        """Take the operator's answer; files that come with it are put into the project first.
+        """Take the operator's answer; files that come with it are put in their place first.
 
         Raises:
             InteractionNotFound, KagedError: `interaction_closed`; there is nothing to answer.
@@ -167,7 +169,7 @@ class InteractionService:
     # -- for the inbox ---------------------------------------------------------------------------
 
     async def check(self, request: InboxRequest, answer: Any) -> CheckedAnswer:
-        """Return an answer as it is stored; files that come with it are in the project then.
+        """Return an answer as it is stored; files that come with it are in their place then.
 
         Raises AnswerInvalid and `upload_refused`.
         """
@@ -177,12 +179,21 @@ class InteractionService:
         along = release_session(record.session_id)
         if not given.files:
             return CheckedAnswer(found, along)
-        root = self.root_of(record.project_id)
-        stored = await asyncio.to_thread(store_uploads, root, request.id, given.files)
+        place = self._place(request, record)
+        stored = await asyncio.to_thread(store_uploads, place, given.files)
         answers = found["answers"]
         assert isinstance(answers, dict)
         answers.update(stored.paths)
         return CheckedAnswer(found, along, lambda: asyncio.to_thread(stored.discard))
+
+    def _place(self, request: InboxRequest, record: InteractionRecord) -> UploadPlace:
+        """Return where files go: in the project, or if a person was asked where only they see them.
+
+        That also holds when the operator answers for them.
+        """
+        if request.owner is None:
+            return UploadPlace.in_project(self.root_of(record.project_id), request.id)
+        return self.uploads.place(request.owner, request.asked_in, record.session_id, request.id)
 
     async def on_answer(self, request: InboxRequest, by: AnsweredBy) -> None:
         """Put the end on record, then wake whoever waits for the answer, and the agent loop."""
@@ -249,7 +260,7 @@ class InteractionService:
             project_id=context.project_id,
             chat_id=context.session_id,
             slot=session_slot(context.session_id),
-            asked_in=who.chat_id if who is not None and who.is_person else None,
+            asked_in=who.chat if who is not None and who.is_person else None,
         )
         pause = pause_session(context.project_id, context.session_id, kind, request_id)
         try:

@@ -1,4 +1,4 @@
-"""`ProjectWork`: the four desks together; `project_tools`: the tools that use them."""
+"""`ProjectWork`: the services together; `project_tools`: the tools that use them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from kaged.toolbox.project.interaction_tools import interaction_tools
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.issue_tool import issue_tool
 from kaged.toolbox.project.issues import IssueService
+from kaged.toolbox.project.person_uploads import PersonUploads
 from kaged.toolbox.project.todo_tool import todo_tool
 from kaged.toolbox.project.todos import TodoService
+from kaged.toolbox.project.upload_tool import upload_tool
 from kaged.toolbox.project.workflow_tools import workflow_tools
 from kaged.toolbox.project.workflows import WorkflowService
 from kaged.tools import Tool
@@ -22,13 +24,15 @@ class ProjectWork:
     todos: TodoService
     workflows: WorkflowService
     interactions: InteractionService
+    uploads: PersonUploads
 
 
 def project_tools(work: ProjectWork) -> tuple[Tool, ...]:
-    """Make `kaged.issue`, `.todo`, `.workflow.*`, `.ask`, `.form` and `.checkpoint`."""
+    """Make `kaged.issue`, `.todo`, `.workflow.*`, `.ask`, `.form`, `.checkpoint`, `.upload`."""
     return (
         issue_tool(work.issues),
         todo_tool(work.todos),
         *workflow_tools(work.workflows),
         *interaction_tools(work.interactions),
+        upload_tool(work.uploads),
     )

@@ -1,7 +1,8 @@
-"""Files that the operator gives along, put into the project where agents can find them.
+"""Files that people give along, put where the agent that works for them can find them.
 
-They land in `.kaged/tmp/<folder>/`. An agent may have put anything there, so no link on the way is
-followed and no file that exists is opened.
+Those of the operator land in the project, in `.kaged/tmp/<folder>/`. An agent may have put anything
+there, so no link on the way is followed and no file that exists is opened. Those of a person lie
+outside every project (`PersonUploads`): agents of others work in the same project.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from kaged.base.lazy_dataclass import dataclass
@@ -20,6 +21,7 @@ FILES_LIMIT: Final = 20
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 NAME_LIMIT_BYTES: Final = 120
 TMP_FOLDERS: Final = (".kaged", "tmp")
+TMP_SHOWN: Final = "config:/tmp"
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,119}")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,30 +37,43 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadPlace:
+    """Where uploads go: below a root that is ours, in a folder, and as agents name it."""
+
+    root: str
+    folders: tuple[str, ...]
+    shown: str
+
+    @classmethod
+    def in_project(cls, root: str, folder: str) -> UploadPlace:
+        """Return the place of the operator's uploads. Raises `upload_refused`."""
+        _require_plain(folder)
+        return cls(root, (*TMP_FOLDERS, folder), f"{TMP_SHOWN}/{folder}")
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
-    """Where uploads are now, by field, as agents name them (`config:/tmp/…`)."""
+    """Where uploads are now, by field, as agents name them."""
 
     paths: dict[str, str]
-    root: str
-    folder: str
+    place: UploadPlace
     names: tuple[str, ...]
 
     def discard(self) -> None:
         """Take the files away again; for an answer that could not be kept. Blocks on the disk."""
-        with contextlib.suppress(OSError), _closing(_open_tmp(self.root, make=False)) as tmp:
-            with _closing(os.open(self.folder, _DIRECTORY, dir_fd=tmp)) as place:
+        *above, folder = self.place.folders
+        with contextlib.suppress(OSError), _closing(_open(self.place.root, above)) as tmp:
+            with _closing(os.open(folder, _DIRECTORY, dir_fd=tmp)) as place:
                 for name in self.names:
                     os.unlink(name, dir_fd=place)
-            os.rmdir(self.folder, dir_fd=tmp)
+            os.rmdir(folder, dir_fd=tmp)
 
 
-def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
-    """Write files below the project's `.kaged/tmp/<folder>/`. Blocks on the disk.
+def store_uploads(place: UploadPlace, files: Mapping[str, Upload]) -> Stored:
+    """Write files into a new folder. Blocks on the disk.
 
     Raises `upload_refused` when too many or too large, a link is in the way, or the disk refuses.
     """
-    if _FOLDER.fullmatch(folder) is None:
-        raise WorkError("The folder for uploads has no proper name.", code="upload_refused")
     if len(files) > FILES_LIMIT:
         raise WorkError(f"At most {FILES_LIMIT} files can be given along.", code="upload_refused")
     for field, file in files.items():
@@ -67,29 +82,31 @@ def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored
                 f"{field}: a file has at most {FILE_LIMIT_BYTES} bytes.", code="upload_refused"
             )
     try:
-        return _store(root, folder, files)
+        return _store(place, files)
     except OSError as error:
         raise WorkError(
-            f"The file cannot be stored in .kaged/tmp: {error.strerror or error}.",
+            f"The file cannot be stored in {place.shown}: {error.strerror or error}.",
             code="upload_refused",
             fix="make .kaged and .kaged/tmp plain folders that the daemon can write to",
         ) from error
 
 
-def _store(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
-    with (
-        _closing(_open_tmp(root, make=True)) as tmp,
-        _closing(_enter(folder, tmp, make=True)) as place,
-    ):
+def _require_plain(folder: str) -> None:
+    if _FOLDER.fullmatch(folder) is None:
+        raise WorkError("The folder for uploads has no proper name.", code="upload_refused")
+
+
+def _store(place: UploadPlace, files: Mapping[str, Upload]) -> Stored:
+    with _closing(_open(place.root, place.folders, make=True)) as folder:
         taken: set[str] = set()
         paths: dict[str, str] = {}
         for field, file in files.items():
             name = _free(safe_name(file.name), taken)
             taken.add(name)
-            _write(name, file.data, place)
-            paths[field] = f"config:/tmp/{folder}/{name}"
-        os.fsync(place)
-        return Stored(paths, root, folder, tuple(sorted(taken)))
+            _write(name, file.data, folder)
+            paths[field] = f"{place.shown}/{name}"
+        os.fsync(folder)
+        return Stored(paths, place, tuple(sorted(taken)))
 
 
 def safe_name(name: str) -> str:
@@ -116,9 +133,9 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def _open_tmp(root: str, *, make: bool) -> int:
+def _open(root: str, folders: Sequence[str], *, make: bool = False) -> int:
     place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    for name in TMP_FOLDERS:
+    for name in folders:
         with _closing(place):
             place = _enter(name, place, make=make)
     return place

@@ -18,14 +18,15 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
 from kaged.config.workflows import Invoker, Workflow
 from kaged.kernel.identity import Actor
-from kaged.kernel.ownership import OPERATORS, AccessAction, ownership_of
+from kaged.kernel.ownership import OPERATORS, AccessAction, Ownership, ownership_of
 from kaged.projects.readiness import Ready
 from kaged.store import Store
 from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
 from kaged.store.work_errors import RunNotFound
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.errors import WorkError
-from kaged.toolbox.project.uploads import Stored, Upload, store_uploads
+from kaged.toolbox.project.person_uploads import PersonUploads
+from kaged.toolbox.project.uploads import Stored, Upload, UploadPlace, store_uploads
 from kaged.toolbox.project.workflow_inputs import checked_inputs, describe_inputs, refuse_files
 
 RESULT_LIMIT_CHARS = 256 * 1024
@@ -81,6 +82,7 @@ class WorkflowService:
     ids: Ids
     tasks: Tasks
     ready: Ready
+    uploads: PersonUploads
     _runner: WorkflowRunner | None = field(default=None, init=False)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
@@ -148,16 +150,16 @@ class WorkflowService:
                 workflow=name,
             )
         await self.ready(project_id)
+        ownership = OPERATORS if who is None else ownership_of(who)
         stored: Stored | None = None
+        run_id = self.ids.ulid()
         if files:
-            folder = self.ids.tagged("upload")
-            root = self.source.root(project_id)
-            stored = await asyncio.to_thread(store_uploads, root, folder, files)
+            place = self._place(project_id, run_id, ownership)
+            stored = await asyncio.to_thread(store_uploads, place, files)
             checked = {**checked, **stored.paths}
         draft = RunDraft(
-            project_id, name, checked, invoker.value, invoker_id, workflow.timeout_seconds
+            project_id, name, checked, invoker.value, invoker_id, workflow.timeout_seconds, run_id
         )
-        ownership = OPERATORS if who is None else ownership_of(who)
         try:
             run = await self.store.runs.create(draft, ownership)
         except Exception:
@@ -218,6 +220,13 @@ class WorkflowService:
             if not await self._take_up(run):
                 await self.store.runs.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
         return len(left)
+
+    def _place(self, project_id: str, run_id: str, ownership: Ownership) -> UploadPlace:
+        """Return where files go: in the project, or a person's where only their run sees them."""
+        folder = self.ids.tagged("upload")
+        if ownership.owner is None:
+            return UploadPlace.in_project(self.source.root(project_id), folder)
+        return self.uploads.place(ownership.owner, ownership.chat_id, run_id, folder)
 
     def _start(
         self,

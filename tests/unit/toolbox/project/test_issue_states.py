@@ -22,12 +22,13 @@ def test_issues_have_seven_states_of_which_two_are_the_end() -> None:
 
 
 @requirement("AT-SCOPE-01")
-def test_all_of_them_but_the_checkpoint_are_for_the_root_agent() -> None:
+def test_all_of_them_but_checkpoints_and_uploads_are_for_the_root_agent() -> None:
     nothing = cast("Any", None)
-    tools = project_tools(ProjectWork(nothing, nothing, nothing, nothing))
+    tools = project_tools(ProjectWork(nothing, nothing, nothing, nothing, nothing))
     scopes = {tool.definition.name: tool.definition.principal_scope for tool in tools}
     aliases = {alias for tool in tools for alias in tool.aliases}
     assert scopes.pop("kaged.checkpoint") is None
+    assert scopes.pop("kaged.upload") is None
     assert set(scopes.values()) == {"root-only"}
     assert set(scopes) | aliases == set(ROOT_ONLY_TOOLS)
     assert set(scopes) == {

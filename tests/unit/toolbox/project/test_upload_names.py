@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.toolbox.project.errors import WorkError
-from kaged.toolbox.project.uploads import FILES_LIMIT, Upload, safe_name, store_uploads
+from kaged.toolbox.project.uploads import FILES_LIMIT, Upload, UploadPlace, safe_name, store_uploads
 from raising import raises_code
 
 
@@ -31,10 +31,10 @@ def test_names_stay_recognizable() -> None:
 @pytest.mark.parametrize("folder", ["", "..", "a/b", "-x", "a" * 200, "a\n"])
 def test_a_folder_has_a_plain_name(folder: str) -> None:
     with raises_code("upload_refused", WorkError):
-        store_uploads("/nowhere", folder, {"a": Upload("a", b"")})
+        UploadPlace.in_project("/nowhere", folder)
 
 
 def test_there_are_not_too_many_files() -> None:
     files = {str(number): Upload("a", b"") for number in range(FILES_LIMIT + 1)}
     with raises_code("upload_refused", WorkError):
-        store_uploads("/nowhere", "folder", files)
+        store_uploads(UploadPlace.in_project("/nowhere", "folder"), files)

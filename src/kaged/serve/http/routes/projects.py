@@ -47,14 +47,23 @@ async def list_projects(
 ) -> PageOut[ProjectOut]:
     """Return the loaded projects that the caller may use, by their ids, a page at a time."""
     views, next_cursor = await services.subsystems.projects.page(cursor, limit, who)
-    items = [ProjectOut.of(view, problems=_problems(view)) for view in views]
+    items = [
+        ProjectOut.of(view, problems=_problems(view))
+        for view in (one.seen_by(who) for one in views)
+    ]
     return PageOut[ProjectOut](items=items, next_cursor=next_cursor)
 
 
 @router.get("/projects/{project_id}", **documented("Look at one project", 404))
-async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
-    """Return one project with its agent tree."""
-    return detail(services, await services.subsystems.projects.get(project_id))
+async def get(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
+    """Return one project with its agent tree.
+
+    People see the agents, and neither where the project lies nor what its files ask for.
+    """
+    view = (await services.subsystems.projects.get(project_id)).seen_by(who)
+    if who.is_person:
+        return ProjectDetailOut.of(view, problems=_problems(view))
+    return detail(services, view)
 
 
 @router.post(
