@@ -17,6 +17,7 @@ UNKNOWN_STATUS: Final = 500
 
 EDGE: _Rows = {
     "access_denied": (403, "The caller is known and may not come in here."),
+    "acp_stream_ended": (400, "What an editor sends to `kaged acp` cannot be read."),
     "bind_failed": (500, "An address could not be listened on; `data.address` names it."),
     "daemon_stopping": (503, "The daemon is on its way out and takes no more work."),
     "headers_too_large": (431, "The head of a request is over the limit."),

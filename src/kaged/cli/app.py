@@ -15,7 +15,7 @@ from kaged.cli.conversion import Group
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = (
-    "run", "chat", "answer", "status", "usage", "doctor", "backup", "restore", "schema",
+    "run", "chat", "acp", "answer", "status", "usage", "doctor", "backup", "restore", "schema",
     "completion", "man", "login", "logout",
 )  # fmt: skip
 """Commands of the first level."""

@@ -90,13 +90,13 @@ async def _carry(stream: ClientConnection) -> None:
 async def _send_stdin(stream: ClientConnection) -> None:
     from websockets.exceptions import ConnectionClosed
 
-    read = await _reader()
+    read = await standard_input()
     with suppress(ConnectionClosed):
         while piece := await read():
             await stream.send(piece)
 
 
-async def _reader() -> Callable[[], Awaitable[bytes]]:
+async def standard_input() -> Callable[[], Awaitable[bytes]]:
     """Return what reads a piece of standard input; an empty piece is its end."""
     pipe = asyncio.StreamReader(limit=PIECE_BYTES)
     loop = asyncio.get_running_loop()
@@ -118,12 +118,13 @@ async def _write_stdout(stream: ClientConnection) -> None:
             data = message.encode() if isinstance(message, str) else message
             if len(data) <= PIECE_BYTES:
                 # A pipe takes this much at once, unless its reader has stopped reading.
-                _write_all(descriptor, data)
+                write_all(descriptor, data)
             else:
-                await asyncio.to_thread(_write_all, descriptor, data)
+                await asyncio.to_thread(write_all, descriptor, data)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, however long that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
