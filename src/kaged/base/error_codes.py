@@ -174,6 +174,7 @@ _WIRE: _Rows = {
 }
 _CAGE: _Rows = {
     "cage_grant_refused": (403, "A granted path may not be shown in a cage; see `data.path`."),
+    "cage_option_invalid": (422, "An option of `kaged cage run` is not valid."),
     "cage_policy_conflict": (422, "Two parts of a policy claim one place with different meanings."),
     "cage_program_missing": (422, "A needed program is not on this host; see `data.program`."),
     "cage_start_failed": (503, "The sandbox tool gave up before the command ran."),

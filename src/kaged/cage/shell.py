@@ -13,6 +13,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from kaged.cage.process import CageProcess
+from kaged.cage.protected.findings import Findings
 from kaged.cage.report import ExitReport
 from kaged.cage.request import CageRequest, Pty
 from kaged.cage.spawn import Spawner
@@ -20,17 +21,18 @@ from kaged.cage.spawn import Spawner
 _CHUNK = 64 * 1024
 
 
-async def run_shell(spawner: Spawner, request: CageRequest) -> ExitReport:
+async def run_shell(spawner: Spawner, request: CageRequest) -> tuple[ExitReport, Findings]:
     """Run a request's command in its cage on the caller's own terminal, until it ends.
 
     The cage gets a fresh pseudo-terminal; the caller's is only copied from and to, so nothing
-    inside can type into it.
+    inside can type into it. Returns how it ended, and what it wrote of protected paths.
     """
     rows, cols = _size()
     process = await spawner.spawn(replace(request, stdio=Pty(rows, cols)))
     async with process:
         with _raw(sys.stdin.fileno()), _copying(process):
-            return await process.wait()
+            report = await process.wait()
+        return report, process.findings
 
 
 def _size() -> tuple[int, int]:
@@ -68,17 +70,17 @@ def _copying(process: CageProcess) -> Generator[None]:
         except OSError:  # a terminal whose last program is gone
             data = b""
         if data:
-            _write_all(screen, data)
+            write_all(screen, data)
         else:
             loop.remove_reader(theirs)
 
     def to_cage() -> None:
         data = os.read(keys, _CHUNK)
         if data:
-            _write_all(theirs, data)
+            write_all(theirs, data)
         else:
             loop.remove_reader(keys)
-            _write_all(theirs, b"\x04")
+            write_all(theirs, b"\x04")
 
     def resized() -> None:
         process.resize(*_size())
@@ -99,10 +101,11 @@ def _recent_output(theirs: int, screen: int) -> None:
     os.set_blocking(theirs, False)
     with contextlib.suppress(OSError):
         while data := os.read(theirs, _CHUNK):
-            _write_all(screen, data)
+            write_all(screen, data)
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of it, however long that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -120,6 +120,7 @@ def command(
     text: str | None = None,
     json: bool = True,
     no_start: bool = False,
+    runs_program: bool = False,
     opened: Callable[[dict[str, Any]], Any] | None = None,
 ) -> Callable[[Work], Work]:
     """Register a command that needs no client.
@@ -127,7 +128,7 @@ def command(
     What the function returns is printed as JSON with `--json` and by `view` without. A view that is
     a text is a template over the command's options and the result, `found`. Without a view the
     function prints for itself. `text` replaces the docstring as the command's help; `no_start`
-    adds `--no-start`.
+    adds `--no-start`. With `runs_program` everything behind the first argument is that program's.
     """
     wanted = {"project": opened is _project_client, "as_json": json, "no_start": no_start}
     shared = tuple(option for option, is_wanted in wanted.items() if is_wanted)
@@ -162,7 +163,8 @@ def command(
             return view(found, output)
 
         _set_signature(guarded, work, shared)
-        app.command(name, cls=Command, help=text)(guarded)
+        settings = {"allow_interspersed_args": False} if runs_program else None
+        app.command(name, cls=Command, help=text, context_settings=settings)(guarded)
         return work
 
     return register

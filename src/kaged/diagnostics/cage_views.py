@@ -193,13 +193,15 @@ class CageViews:
         reading.add(parsed.problems)
         block = INVALID if parsed.node is None else CageShape().read(parsed.node, reading.top)
         loaded = reading.finish(block).value
-        policy = (
-            loaded.policy(self._root, self._limits()) if isinstance(loaded, CageBlock) else None
-        )
+        policy = loaded.policy(self._root, self.limits()) if isinstance(loaded, CageBlock) else None
         return self._view(CageOwner.POLICY, str(path), policy)
 
-    def shell(self, view: CageView) -> CageRequest:
-        """Return the request for a shell in a cage of this view.
+    def of(self, policy: CagePolicy) -> CageView:
+        """Return the cage of a policy that was made of a command's options."""
+        return self._view(CageOwner.POLICY, "these options", policy)
+
+    def shell(self, view: CageView, program: tuple[str, ...] = SHELL) -> CageRequest:
+        """Return the request for a shell, or another program, in a cage of this view.
 
         Raises:
             KagedError: `agent_uncaged`; there is no cage to go into.
@@ -212,7 +214,7 @@ class CageViews:
             )
         if view.plugin is None:
             root = str(self._root)
-            return CageRequest("cage-shell", view.policy, SHELL, kind=CageKind.AGENT, cwd=root)
+            return CageRequest("cage-shell", view.policy, program, kind=CageKind.AGENT, cwd=root)
         sandbox = self._settings.daemon.value.sandbox
         asked = cage_request(
             view.plugin,
@@ -220,7 +222,7 @@ class CageViews:
             log_level=self._settings.daemon.value.logging.level.value,
             runtimes=sandbox.runtimes,
         )
-        return replace(asked, name="cage-shell", command=SHELL)
+        return replace(asked, name="cage-shell", command=program)
 
     # -- agents --------------------------------------------------------------------------------
 
@@ -267,7 +269,8 @@ class CageViews:
             allowed, refuse_reviewed=tools.reviewed_files is ReviewWord.REFUSE
         )
 
-    def _limits(self) -> CageLimits:
+    def limits(self) -> CageLimits:
+        """Return the limits of an agent's cage that says nothing of them."""
         return self._settings.daemon.value.sandbox.agent_limits.over(CageLimits())
 
     # -- plugins -------------------------------------------------------------------------------

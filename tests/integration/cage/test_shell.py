@@ -20,7 +20,7 @@ from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 async def main():
     spawner = Spawner(CageSettings(cache_dir=Path(sys.argv[1])))
     policy = CagePolicy(fs=(FsGrant(sys.argv[2], FsMode.RO),))
-    report = await run_shell(spawner, CageRequest("s", policy, ("/bin/sh",), cwd=sys.argv[2]))
+    report, _ = await run_shell(spawner, CageRequest("s", policy, ("/bin/sh",), cwd=sys.argv[2]))
     await spawner.close()
     print("ended with", report.exit_code)
 

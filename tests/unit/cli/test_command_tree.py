@@ -17,7 +17,7 @@ from kaged import __version__
 from kaged.cli.app import build, run
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli.md"
-WITHOUT_JSON = {"kaged acp", "kaged daemon run", "kaged cage shell"}
+WITHOUT_JSON = {"kaged acp", "kaged daemon run", "kaged cage run", "kaged cage shell"}
 
 
 def _commands(only: str | None = None) -> Iterator[tuple[str, Any]]:

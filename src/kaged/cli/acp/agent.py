@@ -215,7 +215,7 @@ class AcpAgent:
     # -- prompts -------------------------------------------------------------------------------
 
     async def prompt(self, session_id: str, prompt: list[Any], **_: Any) -> PromptResponse:
-        """Say something, or run a command, and tell what becomes of it until it is done."""
+        """Send a message, or run a command, and report what becomes of it until it is done."""
         opened = self._of(session_id)
         text = prompt_text(prompt, opened.root)
         if text.startswith("/"):
@@ -313,7 +313,7 @@ class AcpAgent:
         return opened
 
     async def _greet(self, opened: Conversation) -> None:
-        """Tell an editor which commands a session has."""
+        """Send an editor what a session has: its commands, and whether its project is restricted."""
         scripts = await self._link.get(f"{opened.base}/lua")
         commands = [
             AvailableCommand(

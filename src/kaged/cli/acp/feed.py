@@ -120,7 +120,7 @@ class EventFeed:
                     continue
 
     def hand_on(self, event: FeedEvent) -> None:
-        """Give an event to those who listen to its session."""
+        """Deliver an event to those who listen to its session."""
         for word in ("session_id", "chat_id"):
             session_id = event.data.get(word)
             if isinstance(session_id, str) and session_id in self._listeners:

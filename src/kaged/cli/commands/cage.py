@@ -34,7 +34,7 @@ Policy = Annotated[
 HERE = Path()
 
 
-app = group("Look at a cage, from outside or inside.")
+app = group("Look at a cage from outside or inside, and run any program in one.")
 
 
 @command(app, "explain")
@@ -143,24 +143,11 @@ def _views(root: Path) -> tuple[CageViews, Settings]:
 
 
 async def _shell(settings: Settings, request: CageRequest) -> int:
-    from kaged.cage import Spawner
-    from kaged.cage.configured import cage_settings
-    from kaged.cage.net import NetGate
     from kaged.cage.shell import run_shell
+    from kaged.cli.caged_program import caged
 
-    settings.places.ensure()
-    gate = NetGate(_tell_denial)
-    chosen = cage_settings(settings)
-    try:
-        if request.policy.net:
-            await gate.start(chosen.bwrap)
-        spawner = Spawner(chosen, gate=gate)
-        try:
-            report = await run_shell(spawner, request)
-        finally:
-            await spawner.close()
-    finally:
-        await gate.close()
+    async with caged(settings, request, _tell_denial) as spawner:
+        report, _ = await run_shell(spawner, request)
     return report.exit_code
 
 
@@ -170,3 +157,62 @@ def _tell_denial(event: NetEvent) -> None:
     if event.name == "cage.net.denied":
         words = not_allowed(f"net:{harmless(event.host)}:{event.port}")
         typer.echo(f"\r\n[kaged] {words}\r", err=True)
+
+
+@command(app, "run", json=False, runs_program=True)
+def run(
+    output: Output,
+    program: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
+    agent: Annotated[
+        str | None, typer.Option("--agent", "-a", help="Use the cage of this agent.")
+    ] = None,
+    policy: Policy = None,
+    read: Annotated[
+        list[str] | None, typer.Option("--read", "-r", help="Show a file or folder; repeat it.")
+    ] = None,
+    write: Annotated[
+        list[str] | None,
+        typer.Option("--write", "-w", help="Show it writable. Default: this folder."),
+    ] = None,
+    net: Annotated[
+        list[str] | None,
+        typer.Option("--net", "-n", help="Allow HOST:PORT, HOST:* or *; repeat it. Default: none."),
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", "-e", help="Pass on NAME, or set NAME=VALUE.")
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option("--home", help="A folder that is the program's home. Default: an empty one."),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", help="memory_mb=N, pids=N, walltime_sec=N or tmpfs_mb=N."),
+    ] = None,
+    learn: Annotated[
+        Path | None,
+        typer.Option("--learn", help="Allow every public host, and write the policy it needed."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report at the end.")] = False,
+    project: Project = HERE,
+) -> None:
+    """Run a program in a cage: it reaches what you name, and nothing else."""
+    from kaged.cli.caged_program import CageOptions, run_program
+
+    given = CageOptions(
+        read=read or [],
+        write=write or [],
+        net=net or [],
+        env=env or [],
+        home=home,
+        limits=limit or [],
+        learn=learn,
+    )
+    if agent is not None and policy is not None:
+        raise typer.BadParameter("use --agent or --policy, not both")
+    views, settings = _views(project)
+    if agent is not None:
+        base = views.find(agent, _owner("agent"))
+    else:
+        base = None if policy is None else views.file(policy)
+    raise typer.Exit(run_program(views, settings, base, given, tuple(program), output, quiet=quiet))
