@@ -313,7 +313,7 @@ class AcpAgent:
         return opened
 
     async def _greet(self, opened: Conversation) -> None:
-        """Send an editor what a session has: its commands, and whether its project is restricted."""
+        """Send an editor a session's commands, and whether its project is restricted."""
         scripts = await self._link.get(f"{opened.base}/lua")
         commands = [
             AvailableCommand(
