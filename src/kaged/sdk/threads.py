@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -55,7 +54,7 @@ class Threads:
                 result = function(*args)
             except BaseException as raised:  # noqa: BLE001 - handed to whoever waits
                 problem = raised
-            return partial(loop.call_soon_threadsafe, _settle, answer, result, problem)
+            return lambda: loop.call_soon_threadsafe(_settle, answer, result, problem)
 
         self.submit(work)
         return await answer
