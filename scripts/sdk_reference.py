@@ -24,7 +24,7 @@ PYTHON = (
     ),
     (SDK / "log.py", ("Log",)),
     (SDK / "http_request.py", ("http_request", "HttpAnswer", "HttpUnreachable")),
-    (SDK / "http_client.py", ("request", "connect", "Unreachable")),
+    (SDK / "http_client.py", ("request", "exchange", "connect", "Unreachable")),
     (SDK / "front_end.py", ("Assistant",)),
     (SDK / "shared_files.py", ("shared_file",)),
     (

@@ -4,8 +4,6 @@ A run writes `build/requirements.json`: for every marked test its ids and outcom
 KAGED_FULL_RUN=1; then a skipped test fails the run, because a missing tool must never pass quietly.
 Tests that this run left to the root part (`rootpart`) are in the file too, without an outcome. The
 root part writes `build/requirements-root.json`, and conformance reads both.
-A full run also names its failures in `build/failed.txt`; `scripts/test` gives a few of them a
-second look, alone, and that run (KAGED_SECOND_LOOK=1) writes its outcomes over the first.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from rootpart import LeftOut, is_root_part, left_out
 
 RESULTS = ROOT / "build" / "requirements.json"
 ROOT_RESULTS = ROOT / "build" / "requirements-root.json"
-FAILED = ROOT / "build" / "failed.txt"
 _PROPERTY = "requirement"
 _LEVEL = "requirement-level"
 _WATCHED = ("src", "tests", "sdk", "plugins", "docs", "benchmarks", "scripts", "pyproject.toml")
@@ -55,17 +52,6 @@ class Outcomes:
             self.skipped.append(node)
         elif report.when == "call":
             self.passed.add(node)
-
-    def over(self, first: dict[str, object]) -> dict[str, object]:
-        """Return the first run's content with what the second look saw of the same tests."""
-        tests = first["tests"]
-        assert isinstance(tests, list)
-        seen = self.passed | self.failed
-        for test in tests:
-            if test["node"] in seen:
-                test["passed"] = test["node"] in self.passed - self.failed
-                test["second_look"] = True
-        return first
 
     def as_json(self, *, full: bool, left: LeftOut | None = None) -> dict[str, object]:
         """Return the file's content; a test counts as passed only if no phase failed."""
@@ -123,7 +109,6 @@ class _Recorder:
         self._config = config
         self._outcomes = Outcomes()
         self._full = os.environ.get("KAGED_FULL_RUN") == "1"
-        self._second = os.environ.get("KAGED_SECOND_LOOK") == "1"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
@@ -135,16 +120,8 @@ class _Recorder:
         if self._full:
             RESULTS.parent.mkdir(exist_ok=True)
             left = left_out(self._config)
-            if is_root_part():
-                _write(ROOT_RESULTS, self._outcomes.as_json(full=True, left=left))
-            elif self._second:
-                first = json.loads(RESULTS.read_text(encoding="utf-8"))
-                _write(RESULTS, self._outcomes.over(first))
-            else:
-                _write(RESULTS, self._outcomes.as_json(full=True, left=left))
-            if not is_root_part():
-                failed = "".join(f"{node}\n" for node in sorted(self._outcomes.failed))
-                FAILED.write_text(failed, encoding="utf-8")
+            results = ROOT_RESULTS if is_root_part() else RESULTS
+            _write(results, self._outcomes.as_json(full=True, left=left))
             if self._outcomes.skipped and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

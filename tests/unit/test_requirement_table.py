@@ -108,30 +108,5 @@ def test_every_module_whose_tests_stay_together_is_there_and_has_a_dear_fixture(
     assert not shares("tests/unit/base/test_ids.py")
 
 
-def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:
-    first, second = Outcomes(), Outcomes()
-    for node in ("t::a", "t::b", "t::c"):
-        first.add(_report(node, "call", "failed"))
-    second.add(_report("t::a", "call", "passed"))
-    second.add(_report("t::b", "call", "failed"))
-    assert second.over(first.as_json(full=True))["tests"] == [
-        {
-            "node": "t::a",
-            "ids": ["PH-WIRE-01"],
-            "levels": ["unit"],
-            "passed": True,
-            "second_look": True,
-        },
-        {
-            "node": "t::b",
-            "ids": ["PH-WIRE-01"],
-            "levels": ["unit"],
-            "passed": False,
-            "second_look": True,
-        },
-        {"node": "t::c", "ids": ["PH-WIRE-01"], "levels": ["unit"], "passed": False},
-    ]
-
-
 def test_the_fingerprint_is_stable() -> None:
     assert tree_fingerprint() == tree_fingerprint()

@@ -20,14 +20,18 @@ class Threads:
 
     def __init__(self, limit: int = THREADS_LIMIT) -> None:
         self._limit = limit
-        self._work: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._started = 0
         self._unfinished = 0
         self._closed = False
 
-    def submit(self, work: Callable[..., None], *args: Any) -> None:
-        """Run `work(*args)` soon. It must not raise: nobody would hear it."""
+    def submit(self, work: Callable[..., Callable[[], Any] | None], *args: Any) -> None:
+        """Run `work(*args)` soon. It must not raise: nobody would hear it.
+
+        What it returns is called when its thread counts as free again: who is told of a result so
+        finds that thread idle, however late it runs on.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -44,13 +48,13 @@ class Threads:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 
-        def work() -> None:
+        def work() -> Callable[[], Any]:
             result, problem = None, None
             try:
                 result = function(*args)
             except BaseException as raised:  # noqa: BLE001 - handed to whoever waits
                 problem = raised
-            loop.call_soon_threadsafe(_settle, answer, result, problem)
+            return lambda: loop.call_soon_threadsafe(_settle, answer, result, problem)
 
         self.submit(work)
         return await answer
@@ -66,12 +70,15 @@ class Threads:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             work, args = item
+            tell = None
             try:
                 if not self._closed:
-                    work(*args)
+                    tell = work(*args)
             finally:
                 with self._lock:
                     self._unfinished -= 1
+            if tell is not None:
+                tell()
 
 
 def _settle(answer: asyncio.Future[Any], result: Any, problem: BaseException | None) -> None:

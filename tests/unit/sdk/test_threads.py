@@ -56,10 +56,28 @@ async def test_one_thread_is_enough_for_work_that_comes_one_at_a_time() -> None:
     threads = Threads()
     seen: set[int] = set()
     for _ in range(5):
-        before = threading.active_count()
         seen.add(await threads.call(threading.get_ident))
-        assert threading.active_count() - before <= 1
-    assert len(seen) <= 2  # a thread is marked idle just after its result was handed over
+    assert len(seen) == 1  # it is marked idle before its result is handed over
+    threads.close()
+
+
+async def test_who_is_told_of_a_result_finds_the_thread_free() -> None:
+    threads = Threads()
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    started: list[threading.Thread] = []
+
+    def next_work() -> None:
+        loop.call_soon_threadsafe(ended.set_result, None)
+
+    def tell() -> None:
+        before = threading.enumerate()
+        threads.submit(next_work)
+        started.extend(one for one in threading.enumerate() if one not in before)
+
+    threads.submit(lambda: tell)
+    await ended
+    assert started == []
     threads.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from whole.harness.daemon import PATIENCE_S, Daemon
+from whole.harness.daemon import PATIENCE_S, Daemon, wait_for
 from whole.harness.model import ModelServer
 from whole.harness.openid import LOCAL, Browser, OpenIdServer
 from whole.harness.project import Project
@@ -82,6 +82,22 @@ class _Program:
         return [one.close_code or 0 for one in self.streams]
 
 
+def _token(daemon: Daemon, provider: OpenIdServer, who: str) -> str:
+    """Return a token that counts: one of the second in which its person signed out does not.
+
+    A token says only the second in which it was given, and the test before ended with a sign-out.
+    """
+
+    def counting() -> str:
+        token = provider.access_token(who, daemon.url)
+        headers = {"Authorization": f"Bearer {token}"}
+        Daemon.spoken += 1
+        got = httpx.get(f"{daemon.url}/api/v1/auth/whoami", headers=headers, timeout=PATIENCE_S)
+        return token if got.is_success else ""
+
+    return wait_for(counting, f"a token of {who} that counts")
+
+
 def _read_on(stream: ClientConnection) -> None:
     while True:
         stream.recv(SOON_S)
@@ -97,7 +113,7 @@ def test_streams_and_sessions_of_a_token_end_with_the_sign_out_of_its_person(
 ) -> None:
     opened = browser()
     assert opened.sign_in("ann").status_code == 200
-    tokens = {one: provider.access_token(one, daemon.url) for one in ("ann", "bob")}
+    tokens = {one: _token(daemon, provider, one) for one in ("ann", "bob")}
     with ExitStack() as held:
         # Two programs of hers, and one of somebody else.
         hers = [_Program(held, daemon, project, tokens["ann"]) for _ in range(2)]
