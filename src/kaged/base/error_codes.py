@@ -350,6 +350,10 @@ _MODELS: _Rows = {
     "model_unknown": (422, "No usable model has this alias."),
 }
 _SERVICES: _Rows = {
+    "account_share_exists": (409, "The account is shared with them already."),
+    "account_share_invalid": (422, "The share names no operation, nobody, or the owner."),
+    "account_share_unknown": (404, "There is no such share, or somebody else gave it."),
+    "account_sharing_off": (403, "The operator has not allowed that accounts are shared."),
     "account_unknown": (404, "No such account is linked."),
     "approval_unknown": (404, "Nothing of this id waits for consent."),
     "capability_access_denied": (403, "A policy, or the service itself, does not allow it."),
@@ -385,6 +389,7 @@ _SERVICES: _Rows = {
     "too_many_invitations": (409, "A person has as many open invitations as there may be."),
     "too_many_service_accounts": (409, "There are as many service accounts as there may be."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
+    "too_many_account_shares": (409, "A person has shared their accounts as often as they may."),
 }
 
 ERROR_CODES: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
