@@ -24,7 +24,7 @@ from fakes.store_lab import StoreLab, tree, write_plugin
 from thorough import THOROUGH, counted, sample
 
 KILLED = 137
-MORE_FILES = counted(0, 0, 24)
+MORE_FILES = counted(0, 0, 40)
 """Files beside those that a plugin has in any case: each is some steps more to die at."""
 FEWEST_STEPS = 5  # fewer would mean that the counting misses the work
 _COUNTED = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir", "symlink", "fchmod")
