@@ -12,8 +12,9 @@ from kaged.audit import AuditEvent, AuditLog, AuditRow, AuditSink, ChainKey
 from kaged.audit.folding import FoldingLimits
 from kaged.base import Ids, JsonObject, ManualClock, Tasks
 from kaged.inbox import Inbox
-from kaged.kernel.identity import EVERYTHING
+from kaged.kernel.identity import EVERYTHING, PersonGrant
 from kaged.services.account_policies import AccountPolicies
+from kaged.services.account_sharing import AccountSharing
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import DEFAULT_TTL_S, AuthFlows
@@ -45,6 +46,7 @@ from kaged.services.vault import Vault
 from kaged.services.vault_key import FileRing
 from kaged.services.vault_opening import open_vault
 from kaged.store import Store, sqlite_url
+from kaged.store.account_share_rows import AccountShareRows
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
@@ -157,6 +159,7 @@ class ServiceLab:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.skills = SkillRegistry()
         self.provider = FakeProvider()
+        self.grants: dict[str, PersonGrant] = {}
 
     async def open(
         self,
@@ -186,6 +189,15 @@ class ServiceLab:
         self.tokens = ContextTokens(KEY, clock)
         self.registry = CapabilityRegistry(clock, self._registry_event)
         self.accounts = Accounts(self.rows, clock)
+        self.sharing = AccountSharing(
+            AccountShareRows(self.store),
+            self.accounts,
+            self.registry,
+            lambda person: self.grants.get(person, EVERYTHING),
+            self.audit,
+            clock,
+            allowed=True,
+        )
         self.limits = RateLimits(clock)
         self.flows = AuthFlows(
             self.rows, self.accounts, self.vault, self.limits, clock, ttl_s=flow_ttl_s
@@ -204,7 +216,9 @@ class ServiceLab:
             self.tokens, self.registry, self.skills, self.trail, require_skill=require_skill
         )
         self.health = ConnectionHealth(self.accounts, self.flows, self.inbox, self.audit)
-        linking = AccountLinking(admission, self.registry, self.accounts, self.flows, self.health)
+        linking = AccountLinking(
+            admission, self.registry, self.accounts, self.flows, self.health, self.sharing
+        )
         self.manager = CapabilityManager(
             ManagerParts(
                 admission,
@@ -221,6 +235,7 @@ class ServiceLab:
                 AccountPolicies(
                     lambda: None, SessionLabels(_no_labels, _forget), lambda _: EVERYTHING, clock
                 ),
+                self.sharing,
             ),
             strict_output=strict_output,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -25,10 +25,12 @@ from kaged.config.skill_file import SkillMetadata
 from kaged.config.skill_settings import skills_in_force
 from kaged.events import EventHub
 from kaged.inbox import Inbox
+from kaged.kernel.account_shares import AccountShare
 from kaged.kernel.identity import PersonGrant
 from kaged.pipeline.pipeline import Pipeline
 from kaged.services.account_policies import AccountPolicies
 from kaged.services.account_service import AccountService, PlannedProvider
+from kaged.services.account_sharing import AccountSharing, unshared_event
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
@@ -52,6 +54,7 @@ from kaged.services.vault import Vault
 from kaged.services.vault_key import FileRing, ring_stores
 from kaged.services.vault_opening import open_vault
 from kaged.store import Store
+from kaged.store.account_share_rows import AccountShareRows
 from kaged.store.service_call_rows import ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
@@ -114,7 +117,21 @@ async def build_services(
     trail = Trail(audit, clock, fingerprints)
     tokens = ContextTokens(key, clock)
     skills = SkillRegistry(skills_in_force(config.skills), skill_metadata)
-    accounts = Accounts(memory.rows, clock)
+
+    def on_unshared(shares: Sequence[AccountShare], why: str) -> None:
+        for share in shares:
+            audit.post(unshared_event(share, why))
+
+    accounts = Accounts(memory.rows, clock, on_unshared)
+    sharing = AccountSharing(
+        AccountShareRows(store),
+        accounts,
+        registry,
+        grant_of,
+        audit,
+        clock,
+        allowed=section.share_accounts,
+    )
     limits = RateLimits(clock)
     await _keep_limits(limits, memory.rows, closing)
     flows = AuthFlows(
@@ -137,7 +154,7 @@ async def build_services(
         operations_of=lambda person: grant_of(person).operations,
     )
     health = ConnectionHealth(accounts, flows, inbox, audit)
-    linking = AccountLinking(admission, registry, accounts, flows, health)
+    linking = AccountLinking(admission, registry, accounts, flows, health, sharing)
     manager = CapabilityManager(
         ManagerParts(
             admission,
@@ -152,6 +169,7 @@ async def build_services(
             trail,
             memory.rows,
             AccountPolicies(pipeline, labels, grant_of, clock, approvals),
+            sharing,
         ),
         strict_output=section.strict_output,
     )
@@ -159,7 +177,7 @@ async def build_services(
     lost = await calls.settle()
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
-    services = AccountService(manager, tokens, accounts, health, consents, flows, audit)
+    services = AccountService(manager, tokens, accounts, health, consents, flows, audit, sharing)
     everybody = asyncio.Semaphore(section.max_bridges)
 
     def program(one: Provider) -> CapabilityProvider:

@@ -326,6 +326,10 @@ _SEARCH: _Rows = {
 _CODE: _Rows = {
     "lsp_request_failed": (502, "The language server answered with an error; see `detail`."),
     "lsp_server_not_found": (503, "No server for the language is configured or installed."),
+    "lsp_program_writable": (
+        403,
+        "A caged agent may write the program that the project's file starts outside every cage.",
+    ),
     "lsp_server_unavailable": (502, "The language server died or cannot start; try again."),
     "lsp_timeout": (504, "The language server did not answer in time and starts again."),
     "rename_not_possible": (409, "What is at this position cannot be renamed."),
@@ -352,6 +356,10 @@ _MODELS: _Rows = {
     "model_unknown": (422, "No usable model has this alias."),
 }
 _SERVICES: _Rows = {
+    "account_share_exists": (409, "The account is shared with them already."),
+    "account_share_invalid": (422, "The share names no operation, nobody, or the owner."),
+    "account_share_unknown": (404, "There is no such share, or somebody else gave it."),
+    "account_sharing_off": (403, "The operator has not allowed that accounts are shared."),
     "account_unknown": (404, "No such account is linked."),
     "approval_unknown": (404, "Nothing of this id waits for consent."),
     "capability_access_denied": (403, "A policy, or the service itself, does not allow it."),
@@ -387,6 +395,7 @@ _SERVICES: _Rows = {
     "too_many_invitations": (409, "A person has as many open invitations as there may be."),
     "too_many_service_accounts": (409, "There are as many service accounts as there may be."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
+    "too_many_account_shares": (409, "A person has shared their accounts as often as they may."),
 }
 
 ERROR_CODES: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(

@@ -28,7 +28,7 @@ _GROUPS: Final = (
 """Groups of commands."""
 
 _ELSEWHERE: Final = {
-    "account": ("account_link", "accounts"),
+    "account": ("account_share", "accounts"),
     "capability": ("account", "capabilities"),
     "completion": ("man", "completions"),
     "logout": ("login", "logouts"),

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from kaged.base import JsonValue
+from kaged.config.project_ask import RULES
 from kaged.config.toolrules import ToolRule
 from kaged.kernel.ask import Ask, AskedThing
 from kaged.kernel.mounts import Mount, MountTable, has_magic
@@ -114,7 +115,15 @@ def _limits_within(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
 # -- tools -----------------------------------------------------------------------------------------
 
 
-def _tools_within(old: Sequence[tuple[str, bool]], new: Sequence[tuple[str, bool]]) -> bool:
+def _tools_within(old: Any, new: Any) -> bool:
+    """Return whether the new tools are no more: none that was off, and dry runs stay dry."""
+    was_dry, is_dry = isinstance(old, Mapping), isinstance(new, Mapping)
+    if was_dry and not is_dry:
+        return False
+    return _rules_within(old[RULES] if was_dry else old, new[RULES] if is_dry else new)
+
+
+def _rules_within(old: Sequence[tuple[str, bool]], new: Sequence[tuple[str, bool]]) -> bool:
     """Return whether every tool that the new rules leave on was on by the old ones."""
     before = [ToolRule(pattern, enabled, 0) for pattern, enabled in old]
     after = [ToolRule(pattern, enabled, 0) for pattern, enabled in new]
@@ -166,9 +175,14 @@ def _workflow_within(old: Any, new: Any) -> bool:
     )
 
 
+def _steps_within(old: Any, new: Any) -> bool:
+    return bool(new <= old)
+
+
 _WITHIN: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "cage": _cage_within,
     "tools": _tools_within,
+    "steps": _steps_within,
     "plugin": _plugin_within,
     "workflow": _workflow_within,
 }

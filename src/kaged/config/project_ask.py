@@ -20,8 +20,9 @@ from kaged.base import JsonObject, JsonValue
 from kaged.config.cageblock import CageBlock, CageWord
 from kaged.config.files import file_problem
 from kaged.config.plugindecl import PluginDeclaration
-from kaged.config.problems import ConfigFileInvalid
+from kaged.config.problems import ConfigFileInvalid, KeyPath
 from kaged.config.project import (
+    DEFAULT_MAX_STEPS,
     DEFAULT_MODEL,
     AgentSpec,
     CompactionStrategy,
@@ -35,12 +36,17 @@ from kaged.config.toolrules import ToolRule
 from kaged.config.workflows import Workflow
 from kaged.kernel.ask import MAX_ASKED_THINGS, Ask, AskedThing
 from kaged.kernel.capabilities import NetCapability
-from kaged.kernel.describe import UNCAGED, Sentence, describe_grant
+from kaged.kernel.describe import UNCAGED, Sentence, SentenceSeverity, describe_grant
 from kaged.kernel.policy import CageState, FsMode, SeccompProfile
 
 MAX_WORDS: Final = 600
 MAX_LISTED: Final = 40
 _BEGINNING: Final = 120
+DRY_RUN: Final = "dry_run"
+RULES: Final = "rules"
+_ONLY_REPORTED: Final = ", of which those that change something only report it"
+_NOT_SHOWN: Final = "more that are not shown"
+_HIDDEN: Final = "it is too long to be shown whole: read it in the project's files before you agree"
 
 _OUTSIDE: Final = "it runs outside every cage, with all that the daemon's user may do"
 _WARNED_GRANTS: Final = {
@@ -57,8 +63,11 @@ def project_ask(project: Project) -> Ask:
         ConfigFileInvalid: it is more than a person could read.
     """
     things = [*_commands(project)]
-    for path, spec in agent_specs(project.primary):
-        things += _agent(".".join(map(str, path)), spec)
+    dry: set[KeyPath] = set()
+    for path, spec in agent_specs(project.primary):  # each after the one above it
+        if spec.dry_run or path[:-2] in dry:
+            dry.add(path)
+        things += _agent(".".join(map(str, path)), spec, dry_run=path in dry)
     things += [_workflow(name, one) for name, one in project.workflows.items()]
     if len(things) > MAX_ASKED_THINGS:
         problem = file_problem(
@@ -86,7 +95,7 @@ def digest_of(value: JsonValue) -> str:
 # -- agents ----------------------------------------------------------------------------------------
 
 
-def _agent(path: str, spec: AgentSpec) -> Iterator[AskedThing]:
+def _agent(path: str, spec: AgentSpec, *, dry_run: bool) -> Iterator[AskedThing]:
     cage = spec.cage
     if cage is None and path != "primary":
         cage = CageBlock()
@@ -103,7 +112,15 @@ def _agent(path: str, spec: AgentSpec) -> Iterator[AskedThing]:
                 f"may use tools that ask for the grant {name}", _WARNED_GRANTS.get(name, "")
             )
             yield _thing(path, f"grant {name}", name, said)
-    yield _thing(path, "tools", _rules_value(spec.tools), Sentence(_tools_words(spec.tools)))
+    # A dry run changes nothing: without it the same tools are more.
+    rules, said = _rules_value(spec.tools), _tools_words(spec.tools)
+    if dry_run:
+        yield _thing(path, "tools", {DRY_RUN: True, RULES: rules}, Sentence(said + _ONLY_REPORTED))
+    else:
+        yield _thing(path, "tools", rules, Sentence(said))
+    if spec.max_steps > DEFAULT_MAX_STEPS:
+        words = f"may take {spec.max_steps} steps in one run, at the price of its model"
+        yield _thing(path, "steps", spec.max_steps, Sentence(words))
     if spec.model != DEFAULT_MODEL:
         words = f"sends what it reads to the model {spec.model} of your local.toml, at its price"
         yield _thing(path, "model", spec.model, Sentence(words))
@@ -246,14 +263,19 @@ def _outside(words: str) -> Sentence:
 
 def _thing(about: str, what: str, value: JsonValue, said: Sentence) -> AskedThing:
     words = _plain(f"{about} {said.words}")
-    if len(words) > MAX_WORDS:
+    cut = len(words) > MAX_WORDS
+    if cut:
         words = f"{words[: MAX_WORDS - 1]}…"
-    return AskedThing(f"{about}: {what}", value, Sentence(words, said.severity, said.warning))
+    warning = said.warning
+    if cut or _NOT_SHOWN in said.words:  # what matters may stand where nobody sees it
+        warning = f"{warning}; {_HIDDEN}" if warning else _HIDDEN
+    severity = SentenceSeverity.DANGER if warning != said.warning else said.severity
+    return AskedThing(f"{about}: {what}", value, Sentence(words, severity, warning))
 
 
 def _listed(names: list[str]) -> str:
     more = len(names) - MAX_LISTED
-    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} {_NOT_SHOWN}" if more > 0 else "")
 
 
 def _plain(text: str) -> str:

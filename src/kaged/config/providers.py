@@ -247,6 +247,11 @@ class CapabilitiesSection:
     strict_output: bool = key(
         Flag(), "Refuse every output with what looks like a secret.", default=False
     )
+    share_accounts: bool = key(
+        Flag(),
+        "People may share accounts that they have linked with others, for named operations.",
+        default=False,
+    )
     flow_ttl_seconds: int = key(
         Whole(30, 3600), "How long a person has to link an account.", default=1800
     )

@@ -22,6 +22,7 @@ def capability_lines(result: dict[str, Any]) -> list[str]:
         accounts = [_account(one) for one in _objects(row, "linked_accounts")]
         if accounts:
             lines.append(f"  Accounts: {', '.join(accounts)}")
+        lines += [_shared(one) for one in _objects(row, "shared_accounts")]
         operations = row.get("operations")
         names = operations if isinstance(operations, list) else []
         lines.append(f"  Operations: {', '.join(one_line(str(name)) for name in names)}")
@@ -117,6 +118,13 @@ def _flow_lines(flow: dict[str, Any]) -> list[str]:
 def _account(row: dict[str, Any]) -> str:
     email = text(row, "account_email")
     return f"{text(row, 'account_ref')} ({email})" if email else text(row, "account_ref")
+
+
+def _shared(row: dict[str, Any]) -> str:
+    listed = row.get("operations")
+    names = listed if isinstance(listed, list) else []
+    may = ", ".join(one_line(str(name)) for name in names)
+    return f"  Shared by {text(row, 'shared_by')}: {text(row, 'account_ref')} (operations: {may})"
 
 
 def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:

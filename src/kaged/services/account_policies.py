@@ -57,8 +57,9 @@ class AccountPolicies:
         capability: RegisteredCapability,
         operation: RegisteredOperation,
         request_id: str,
+        owner: str,
     ) -> HookedOperation:
-        """Return the operation on its way; nothing was asked yet."""
+        """Return the operation on its way; nothing was asked yet. `owner` owns the account."""
         name = f"{capability.text}.{operation.name}"
         session_id = caller.token.routing.session_key
         pipeline = self._pipeline()
@@ -98,7 +99,7 @@ class AccountPolicies:
                 name: ObjectSecurityProfile(
                     permissions=[f"operation:{name}"],
                     trust_domain=capability.id.namespace,
-                    data_scope=[caller.user_id],
+                    data_scope=[owner],
                 )
             },
             data=data_policy(name, _OUTSIDE),

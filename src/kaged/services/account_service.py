@@ -15,6 +15,7 @@ from kaged.base.log import get_logger
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.services.account_links import AccountLinks
+from kaged.services.account_sharing import AccountSharing, ShareDraft
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.asking import ask_provider
 from kaged.services.authflow import AuthFlows
@@ -55,6 +56,7 @@ class AccountService:
         consents: Consents,
         flows: AuthFlows,
         audit: AuditLog,
+        sharing: AccountSharing,
     ) -> None:
         self.manager = manager
         self.rpc = CapabilityRpc(manager, self._provider_asked)
@@ -67,6 +69,7 @@ class AccountService:
         self._consents = consents
         self._flows = flows
         self._audit = audit
+        self._sharing = sharing
         self._problems: list[JsonObject] = []
         self._pending: list[PlannedProvider] = []
         self._registered = asyncio.Event()
@@ -289,6 +292,27 @@ class AccountService:
             )
         )
         return {"ok": True, "account_ref": account_ref, "provider_revoked": told}
+
+    async def share(self, draft: ShareDraft, who: Actor) -> JsonObject:
+        """Let a person or a team use an account of one's own, for named operations."""
+        await self._provider_asked({"capability": draft.capability_id})
+        usable = self._usable_in_chat(who)
+        if usable is not None and draft.capability_id not in usable:
+            raise KagedError(
+                "No such account is linked.", code="account_unknown", fix="List the accounts."
+            )
+        return self._sharing.described(await self._sharing.share(draft, who), who)
+
+    async def shares(self, limit: int, offset: int, who: Actor) -> Sequence[JsonObject]:
+        """Return a page of shares: those that somebody gave and was given; the operator sees all.
+
+        In a group only those of what may be used there.
+        """
+        return await self._sharing.list(who, self._usable_in_chat(who), limit, offset)
+
+    async def unshare(self, share_id: str, who: Actor) -> JsonObject:
+        """End a share; calls that have not reached the provider yet fail."""
+        return self._sharing.described(await self._sharing.end(share_id, who), who)
 
     async def approvals(self, who: Actor) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""

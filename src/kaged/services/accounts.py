@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
 from typing import Final
 
 from kaged.base import Clock, JsonObject, iso_utc
+from kaged.kernel.account_shares import AccountShare
 from kaged.services.errors import CapabilityError, auth_required
 from kaged.store.service_rows import AccountRow, ServiceRows
 
 CACHE_LIMIT: Final = 10_000
 SHOWN_REFS: Final = 20
 REASON_CHARS: Final = 300
+
+
+OnUnshared = Callable[[Sequence[AccountShare], str], None]
+"""Is told which shares have ended together with their account, and why."""
 
 
 class ConnectionStatus(StrEnum):
@@ -36,9 +41,12 @@ class Accounts:
     Kept in memory once read: this process is the only one that writes them.
     """
 
-    def __init__(self, rows: ServiceRows, clock: Clock) -> None:
+    def __init__(
+        self, rows: ServiceRows, clock: Clock, on_unshared: OnUnshared | None = None
+    ) -> None:
         self._rows = rows
         self._clock = clock
+        self._on_unshared: OnUnshared = on_unshared or (lambda _shares, _why: None)
         self._cache: OrderedDict[tuple[str, str], tuple[AccountRow, ...]] = OrderedDict()
 
     async def of(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
@@ -79,6 +87,17 @@ class Accounts:
             account_refs=[*refs],
         )
 
+    async def before_link(
+        self, user_id: str, capability_id: str, account_ref: str, email: str | None
+    ) -> None:
+        """End the shares of an account that may be another one than it was, before it is in place.
+
+        What was shared is the account of then. Where no address shows that the new one is the
+        same, nobody but its owner may use it.
+        """
+        ended = await self._rows.end_shares_of_other(user_id, capability_id, account_ref, email)
+        self._on_unshared(ended, "linked anew")
+
     async def link(
         self,
         user_id: str,
@@ -97,11 +116,12 @@ class Accounts:
         return account
 
     async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
-        """Forget an account; returns whether it was linked."""
+        """Forget an account and its shares; returns whether it was linked."""
         self._cache.pop((user_id, capability_id), None)
-        gone = await self._rows.unlink(user_id, capability_id, account_ref)
+        ended = await self._rows.unlink(user_id, capability_id, account_ref)
         self._cache.pop((user_id, capability_id), None)
-        return gone
+        self._on_unshared(ended or [], "account revoked")
+        return ended is not None
 
     async def set_status(self, account: AccountRow, status: ConnectionStatus, reason: str) -> bool:
         """Note how an account is doing; False when it is not linked any more."""

@@ -512,6 +512,7 @@ class AuthFlows:
         payload: JsonObject | None = staged.payload
         if payload is None and result.credential_material:
             payload = {"credential_material": result.credential_material}
+        await self._accounts.before_link(*scope, email)
         if payload is not None:
             await self._vault.put(scope, payload)
         return await self._accounts.link(

@@ -38,6 +38,8 @@ from kaged.services.registry import RegisteredCapability, RegisteredOperation
 
 PLAN_TTL_S: Final = 1800
 PLANS_PER_USER: Final = 50
+SHARED_PLANS: Final = 10
+"""How many plans of others may wait for one owner, so that their own find a place."""
 PLANS_SHOWN: Final = 200
 SUMMARY_KEYS: Final = 20
 
@@ -53,6 +55,10 @@ class PlanStatus(StrEnum):
     EXECUTED = "executed"
 
 
+_TOO_MANY: Final = "too many operations wait for consent"
+_OPEN: Final = frozenset({PlanStatus.PRESENTED, PlanStatus.CONFIRMED})
+
+
 class PlannedCall(NamedTuple):
     """What a consent is for; any other call needs another one."""
 
@@ -61,6 +67,8 @@ class PlannedCall(NamedTuple):
     operation: str
     account_ref: str
     input_hash: str
+    asked_by: str | None
+    """Who uses the account of `user_id` by a share; None for the owner."""
     thread_id: str | None
     chat_id: str | None
 
@@ -105,11 +113,12 @@ class Consents:
         operation: RegisteredOperation,
         *,
         account_ref: str,
+        owner: str,
         input_data: JsonObject,
         input_hash: str,
         plan_id: str | None,
     ) -> None:
-        """Use up the consent to exactly this call.
+        """Use up the consent to exactly this call: that of the account's owner, whoever calls.
 
         Raises:
             CapabilityError: `capability_mutation_not_confirmed`; nobody has agreed yet;
@@ -117,14 +126,17 @@ class Consents:
             CapabilityError: `capability_mutation_plan_mismatch`; the named plan is for something
                 else.
         """
+        shared = owner != caller.user_id
         wanted = PlannedCall(
-            caller.user_id,
+            owner,
             capability.text,
             operation.name,
             account_ref,
             input_hash,
-            caller.context.thread_id,
-            caller.chat,
+            caller.user_id if shared else None,
+            # The chat of somebody else is no place to ask the owner in.
+            None if shared else caller.context.thread_id,
+            None if shared else caller.chat,
         )
         if plan_id is not None:
             plan = await self._plan(plan_id)
@@ -137,7 +149,8 @@ class Consents:
                 return
             raise self._refusal(plan)
         waiting: MutationPlan | None = None
-        for plan in await self._plans(caller.user_id):
+        plans = await self._plans(owner)
+        for plan in plans:
             if plan.call != wanted:
                 continue
             if await self._use(plan):
@@ -145,7 +158,11 @@ class Consents:
             if plan.status is PlanStatus.PRESENTED:
                 waiting = plan
         if waiting is None:
-            waiting = await self._present(wanted, caller.token.routing.project_id, input_data)
+            others = [one for one in plans if one.call.asked_by and one.status in _OPEN]
+            if shared and len(others) >= SHARED_PLANS:
+                raise CapabilityRateLimited(_TOO_MANY, retry_after_seconds=60)
+            project_id = None if shared else caller.token.routing.project_id
+            waiting = await self._present(wanted, project_id, input_data)
         raise self._refusal(waiting)
 
     async def list(self, who: Actor) -> tuple[MutationPlan, ...]:
@@ -243,9 +260,7 @@ class Consents:
             limit=PLANS_PER_USER,
         )
         if made is None:
-            raise CapabilityRateLimited(
-                "too many operations wait for consent", retry_after_seconds=60
-            )
+            raise CapabilityRateLimited(_TOO_MANY, retry_after_seconds=60)
         plan = _plan_of(made)
         self._on_plan(plan)
         return plan
@@ -277,8 +292,8 @@ def plan_json(plan: MutationPlan) -> JsonObject:
 
 
 def _plan_of(request: InboxRequest) -> MutationPlan:
-    facts = cast("dict[str, str]", request.subject)
-    named = {name: facts[name] for name in _SUBJECT}
+    facts = cast("dict[str, Any]", request.subject)
+    named = {name: facts.get(name) for name in _SUBJECT}  # older requests name no `asked_by`
     assert request.owner is not None
     assert request.expires_at_ms is not None
     status = PlanStatus.PRESENTED
@@ -300,6 +315,8 @@ def _plan_of(request: InboxRequest) -> MutationPlan:
 def _summary(call: PlannedCall, shown: JsonObject) -> list[str]:
     """Return what would happen, in the input's own words, cut short."""
     lines = [describe_operation(call.capability_id, call.operation, call.account_ref).words]
+    if call.asked_by is not None:
+        lines.append(f"asked by {call.asked_by}, with whom you share this account")
     for key, value in [*shown.items()][:SUMMARY_KEYS]:
         text = value if isinstance(value, str) else repr(value)
         printable = "".join(char if char.isprintable() else " " for char in text[:400])

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
+from kaged.services.account_sharing import AccountSharing, shared_json
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.authflow import AuthFlows
@@ -59,12 +60,14 @@ class AccountLinking:
         accounts: Accounts,
         flows: AuthFlows,
         health: ConnectionHealth,
+        sharing: AccountSharing,
     ) -> None:
         self._admission = admission
         self._registry = registry
         self._accounts = accounts
         self._flows = flows
         self._health = health
+        self._sharing = sharing
 
     async def list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return what the caller may use here and now."""
@@ -269,6 +272,7 @@ class AccountLinking:
     ) -> JsonObject:
         # Where it cannot be used nobody learns what is linked (SC-RPC-14).
         accounts = await self._accounts.of(caller.user_id, capability.text) if available else ()
+        shared = await self._sharing.offered_to(caller, capability) if available else ()
         types = capability.chat_types
         row: JsonObject = {
             "id": capability.text,
@@ -283,6 +287,8 @@ class AccountLinking:
             ],
             "operations": [*sorted(capability.operations)],
         }
+        if shared:
+            row["shared_accounts"] = [shared_json(one) for one in shared]
         if detailed:
             row["operation_details"] = [
                 {

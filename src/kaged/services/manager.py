@@ -15,8 +15,10 @@ import msgspec
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.tasks import report_kind
+from kaged.kernel.account_shares import SHARE_PREFIX
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.account_policies import AccountPolicies, HookedOperation
+from kaged.services.account_sharing import AccountSharing, SharedAccount
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.asking import ask_provider, scrubbed_error
@@ -48,6 +50,7 @@ from kaged.services.secret_search import CallSecrets
 from kaged.services.state import BoundState
 from kaged.services.trail import Record, Trail
 from kaged.services.vault import CredentialScope, Vault
+from kaged.store.account_share_rows import state_scope
 from kaged.store.service_call_rows import CallKey
 from kaged.store.service_rows import AccountRow, ServiceRows
 from kaged.wire.tokens import MAX_LIFETIME_S
@@ -75,6 +78,7 @@ class ManagerParts:
     trail: Trail
     rows: ServiceRows
     policies: AccountPolicies
+    sharing: AccountSharing
 
 
 @dataclass(slots=True)
@@ -87,12 +91,18 @@ class _Invocation:
     capability: RegisteredCapability
     operation: RegisteredOperation
     account: AccountRow | None = None
+    shared: SharedAccount | None = None
     input_data: JsonObject | None = None
     key: str | None = None
 
     @property
     def account_ref(self) -> str | None:
         return None if self.account is None else self.account.account_ref
+
+    @property
+    def owner(self) -> str:
+        """Whose account it is: the caller's, unless it is shared with them."""
+        return self.caller.user_id if self.shared is None else self.shared.share.owner
 
 
 class CapabilityManager:
@@ -194,14 +204,28 @@ class CapabilityManager:
 
     async def _choose_account(self, call: _Invocation) -> None:
         call.record.gate = "account"
-        call.account = await self._parts.accounts.choose(
-            call.caller.user_id,
-            call.capability.text,
-            name_param(call.params, "account_ref"),
-            needed=call.operation.spec.requires_auth,
-        )
+        wanted = name_param(call.params, "account_ref")
+        if wanted is not None and wanted.startswith(SHARE_PREFIX):
+            await self._choose_shared(call, wanted)
+        if call.shared is None:
+            call.account = await self._parts.accounts.choose(
+                call.caller.user_id,
+                call.capability.text,
+                wanted,
+                needed=call.operation.spec.requires_auth,
+            )
         if call.account is not None:
             call.record.note("account_ref", call.account.account_ref)
+
+    async def _choose_shared(self, call: _Invocation, wanted: str) -> None:
+        """Take the account that somebody shares, unless the caller's own one has this name."""
+        parts, caller, capability = self._parts, call.caller, call.capability
+        if await parts.accounts.get(caller.user_id, capability.text, wanted) is not None:
+            return
+        call.record.note("share_id", wanted)
+        found = await parts.sharing.choose(caller, capability, call.operation.name, wanted)
+        call.record.note("account_owner", found.share.owner)
+        call.shared, call.account = found, found.account
 
     def _read_input(self, call: _Invocation) -> None:
         call.record.gate = "input"
@@ -219,7 +243,7 @@ class CapabilityManager:
         """Ask the pipeline's policies; an input that they change is read like any other."""
         call.record.gate = "policies"
         opened = self._parts.policies.open(
-            call.caller, call.capability, call.operation, call.record.request_id
+            call.caller, call.capability, call.operation, call.record.request_id, call.owner
         )
         hooked = await opened
         given = call.input_data or {}
@@ -244,7 +268,7 @@ class CapabilityManager:
                     call.caller.user_id,
                     call.capability.text,
                     call.operation.name,
-                    call.account_ref or "",
+                    self._account_key(call),
                     f"key {call.key}" if call.key is not None else stand_in,
                 ),
                 fingerprint,
@@ -254,6 +278,11 @@ class CapabilityManager:
         except KeptRefusal as kept:
             known, _ = await self._secrets(call)
             raise scrubbed_error(kept.error, known) from None
+
+    @staticmethod
+    def _account_key(call: _Invocation) -> str:
+        """Return how a caller's account is told from all others: a share is none of theirs."""
+        return call.shared.share.share_id if call.shared is not None else call.account_ref or ""
 
     async def _replay(self, call: _Invocation, kept: Replay, hooked: HookedOperation) -> JsonObject:
         """Return what the same call gave before, unless that holds what is a secret by now."""
@@ -284,6 +313,7 @@ class CapabilityManager:
                 call.capability,
                 call.operation,
                 account_ref=call.account_ref or "",
+                owner=call.owner,
                 input_data=call.input_data or {},
                 input_hash=call.record.fingerprint,
                 plan_id=text_param(call.params, "mutation_plan_id", 128),
@@ -299,6 +329,14 @@ class CapabilityManager:
         entry = capability.provider
         known, scope = await self._secrets(call)
         handle = None if scope is None else parts.vault.handle(scope, known)
+        context, remembers, chat = caller.context, caller.user_id, caller.chat
+        if call.shared is not None:
+            call.record.gate = "account"
+            await parts.sharing.use(
+                call.shared, caller, capability, call.operation.name, call.record.request_id
+            )
+            context, chat = call.shared.context(caller), None
+            remembers = state_scope(call.shared.share.share_id)
         call.record.gate = "provider"
         asked = InvokeCall(
             capability.text,
@@ -306,9 +344,9 @@ class CapabilityManager:
             call.input_data or {},
             call.account_ref,
             call.key,
-            caller.context,
+            context,
             handle,
-            BoundState(parts.rows, caller.user_id, capability.text, caller.chat, known),
+            BoundState(parts.rows, remembers, capability.text, chat, known),
         )
         try:
             found = await ask_provider(entry, entry.provider.invoke(asked), known)
@@ -329,7 +367,7 @@ class CapabilityManager:
         if call.account is None:
             return known, None
         call.record.gate = "vault"
-        scope = CredentialScope(call.caller.user_id, call.capability.text, call.account.account_ref)
+        scope = CredentialScope(call.owner, call.capability.text, call.account.account_ref)
         known.add(await self._parts.vault.known(scope))
         return known, scope
 

@@ -344,6 +344,24 @@ service_accounts = _table(
     Column("status_at_ms", BIG),
 )
 
+account_shares = _table(
+    "account_shares",
+    Column("share_id", String(64), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("capability_id", String(140), nullable=False),
+    Column("account_ref", String(128), nullable=False),
+    Column("person", Text),
+    Column("team", Text),
+    Column("operations", Text, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG),
+    Column("last_used_at_ms", BIG),
+    Column("last_used_by", Text),
+    _index("account_shares_owner", "owner", "capability_id", "account_ref"),
+    _index("account_shares_person", "person"),
+    _index("account_shares_team", "team"),
+)
+
 service_account_tokens = _table(
     "service_account_tokens",
     Column("id", String(26), primary_key=True),

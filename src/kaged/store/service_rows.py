@@ -6,14 +6,16 @@ Credentials are not here; they are in `vault_rows`, which nothing but the vault 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.account_shares import AccountShare
+from kaged.store.account_share_rows import end_shares
 from kaged.store.record_table import RecordTable, equal
 from kaged.store.rows import RowRepository
 from kaged.store.schema import service_accounts, service_flows, service_state
@@ -105,6 +107,19 @@ class ServiceRows(RowRepository):
 
         await self._database.write(work)
 
+    async def end_shares_of_other(
+        self, user_id: str, capability_id: str, account_ref: str, email: str | None
+    ) -> Sequence[AccountShare]:
+        """Remove the shares of an account unless it is known to have this address; return them."""
+        key = (user_id, capability_id, account_ref)
+
+        def work(conn: Connection) -> Sequence[AccountShare]:
+            before = _ACCOUNTS.first(conn, _account(*key))
+            same = before is not None and email is not None and before.account_email == email
+            return [] if same else end_shares(conn, *key)
+
+        return await self._database.write(work)
+
     async def set_status(
         self, account: AccountRow, status: str, reason: str | None, at_ms: int
     ) -> bool:
@@ -129,12 +144,18 @@ class ServiceRows(RowRepository):
 
         return await self._database.read(work)
 
-    async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
-        """Remove an account and what was remembered of it; returns whether it was there."""
-        wanted = and_(
-            _A.user_id == user_id, _A.capability_id == capability_id, _A.account_ref == account_ref
-        )
-        return await self._execute(delete(service_accounts).where(wanted)) > 0
+    async def unlink(
+        self, user_id: str, capability_id: str, account_ref: str
+    ) -> Sequence[AccountShare] | None:
+        """Remove an account with its shares; return these, or None when it was not there."""
+        key = (user_id, capability_id, account_ref)
+
+        def work(conn: Connection) -> Sequence[AccountShare] | None:
+            ended = end_shares(conn, *key)
+            gone = conn.execute(delete(service_accounts).where(_account(*key))).rowcount
+            return ended if gone else None
+
+        return await self._database.write(work)
 
     # ---- flows
 
@@ -209,6 +230,11 @@ class ServiceRows(RowRepository):
     async def delete_state(self, key: StateKey) -> bool:
         """Remove one entry; returns whether it was there."""
         return await self._execute(delete(service_state).where(_is(key))) > 0
+
+
+def _account(user_id: str, capability_id: str, account_ref: str) -> ColumnElement[bool]:
+    key = {"user_id": user_id, "capability_id": capability_id, "account_ref": account_ref}
+    return equal(service_accounts, key)
 
 
 def _is(key: StateKey) -> ColumnElement[bool]:

@@ -21,11 +21,14 @@ from kaged.config.serverchoice import (
     choose_parallel_requests,
 )
 from kaged.config.settings import Settings
+from kaged.kernel.mounts import Mount, MountTable
+from kaged.kernel.policy import FsMode
 from kaged.projects.loaded import no_usable_project
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
 from kaged.toolbox.lsp.filesync import ListFiles
+from kaged.toolbox.lsp.own_programs import require_out_of_reach
 from kaged.tools import Tool, ToolInvocation
 from kaged.workspace import Workspace
 from kaged.workspace.changes import FileChange
@@ -266,6 +269,9 @@ class LanguageServices:
                 limit_s=choice.limit_s,
                 parallel=choice.parallel,
                 list_files=self._list_files,
+                guard=lambda language, command: self._require_out_of_reach(
+                    project, language, command
+                ),
             ),
             DapBridge(
                 project.workspace.root,
@@ -278,6 +284,23 @@ class LanguageServices:
                 wait_s=choice.wait_s,
             ),
         )
+
+    def _require_out_of_reach(
+        self, project: _ServedProject, language: str, command: tuple[str, ...]
+    ) -> None:
+        """Refuse a command of the project's file whose program an agent in a cage may write.
+
+        What the operator's config.toml names is the operator's word.
+        """
+        if self._origins(project).get(language) != "project":
+            return
+        policies = [one.cage.value for one in project.tree if one.cage.value is not None]
+        tables = [MountTable(Mount(item.path, item.mode) for item in one.fs) for one in policies]
+
+        def writable(path: str) -> bool:
+            return any(table.mode_at(path) is FsMode.RW for table in tables)
+
+        require_out_of_reach(language, command, project.workspace.root, writable)
 
     def _choose(self, project: _ServedProject, settings: Settings, *, trusted: bool) -> _Choice:
         loaded, daemon = Loaded(project.tree.project), settings.daemon

@@ -21,9 +21,11 @@ from typing import Any
 import pytest
 
 from fakes.store_lab import StoreLab, tree, write_plugin
-from thorough import sample
+from thorough import THOROUGH, counted, sample
 
 KILLED = 137
+MORE_FILES = counted(0, 0, 40)
+"""Files beside those that a plugin has in any case: each is some steps more to die at."""
 FEWEST_STEPS = 5  # fewer would mean that the counting misses the work
 _COUNTED = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir", "symlink", "fchmod")
 
@@ -31,7 +33,7 @@ _COUNTED = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir", "symlink",
 def die_at(step: int, steps: list[str]) -> None:
     """Make this process end at its n-th step that the disk sees; all before it are noted."""
 
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             way = [f"{one.name}:{one.lineno}" for one in traceback.extract_stack()[-3:-1]]
             steps.append(f"{name} by {' '.join(way)}")
@@ -42,7 +44,7 @@ def die_at(step: int, steps: list[str]) -> None:
         return call
 
     for name in _COUNTED:
-        setattr(os, name, counted(name, getattr(os, name)))
+        setattr(os, name, noted(name, getattr(os, name)))
 
 
 class FileTables:
@@ -125,8 +127,9 @@ def _enabled(lab: StoreLab) -> str:
 
 async def prepare(root: Path, operation: str) -> None:
     (root / "home").mkdir(parents=True)
-    write_plugin(root / "old", {"lib/a": "1"})
-    write_plugin(root / "new", {"lib/b": "2"}, version="2.0.0", capabilities=[])
+    more = {f"lib/more/{number}": str(number) for number in range(MORE_FILES)}
+    write_plugin(root / "old", {"lib/a": "1", **more})
+    write_plugin(root / "new", {"lib/b": "2", **more}, version="2.0.0", capabilities=[])
     FileTables(root).file.touch()
     if operation == "install":
         (root / "fresh").touch()  # the tables stay: nothing is uninstalled here
@@ -205,6 +208,8 @@ def test_a_crash_at_any_step_leaves_the_old_state_or_the_new(
     )
     assert driven.returncode == 0, driven.stderr
     outcomes: list[str] = json.loads(driven.stdout)
+    if THOROUGH:
+        sys.stdout.write(f"{operation}: killed at {len(outcomes)} steps\n")
     # The change becomes the new state at one step and never goes back at a later one.
     assert outcomes == sorted(outcomes, key=lambda version: version == new)
     assert {old, new} == set(outcomes)

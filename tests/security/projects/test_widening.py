@@ -79,6 +79,7 @@ WIDER: dict[str, dict[str, Any]] = {
     "a longer job": _top(workflows={"job": {**JOB, "timeout_seconds": 61}}),
     "another command": _top(lsp={"servers": [{**SERVER, "command": ["server"]}]}),
     "another server": _top(lsp={"servers": [SERVER, {**SERVER, "lang": "c"}]}),
+    "more steps than usual": {"max_steps": 51},
     "a debugger": _top(dap={"adapters": [{"runtime": "own", "type": "own", "command": ["own"]}]}),
 }
 NARROWER: dict[str, dict[str, Any]] = {
@@ -104,6 +105,9 @@ NARROWER: dict[str, dict[str, Any]] = {
     "a shorter job": _top(workflows={"job": {**JOB, "timeout_seconds": 30}}),
     "no server": _top(lsp={"servers": []}),
     "fewer steps": {"max_steps": 3},
+    "the usual steps": {"max_steps": 50},
+    "dry runs": {"dry_run": True},
+    "dry runs below": {"subagents": {"child": {**CHILD, "dry_run": True}}},
 }
 
 

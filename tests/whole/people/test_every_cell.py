@@ -46,10 +46,13 @@ ON_A_THING: Final[Mapping[str, tuple[str, str, str]]] = {
     "requests of their own": (HIDDEN, HIDDEN, YES),
     "own accounts": (HIDDEN, HIDDEN, YES),
     "own links under way": (HIDDEN, HIDDEN, HIDDEN),
+    "own accounts, and nobody else's": (HIDDEN, HIDDEN, HIDDEN),
     "what waits for their consent": (HIDDEN, HIDDEN, YES),
     "what was done in own sessions": (HIDDEN, HIDDEN, YES),
 }
-WHEREVER_SHE_IS: Final = frozenset({"own accounts", "own links under way"})
+WHEREVER_SHE_IS: Final = frozenset(
+    {"own accounts", "own links under way", "own accounts, and nobody else's"}
+)
 """Accounts are a person's, whatever chat they are in."""
 IN_A_LIST: Final[Mapping[str, frozenset[str]]] = {
     # ... and who is shown Ann's things where several are listed
@@ -62,6 +65,7 @@ IN_A_LIST: Final[Mapping[str, frozenset[str]]] = {
     "questions that they were asked": frozenset({"owner", "operator"}),
     "what they were asked": frozenset({"owner", "operator"}),
     "own accounts": frozenset({"elsewhere", "owner", "operator"}),
+    "own accounts, and those shared with them": frozenset({"elsewhere", "owner", "operator"}),
     "what waits for their consent": frozenset({"owner", "operator"}),
     "what their own runs took": frozenset({"owner", "operator"}),
     "without comments for the operator": frozenset({"operator"}),
@@ -183,6 +187,17 @@ class Scene:
         done = self.owner.post(f"/services/links/{flow}/complete", {"code": "agreed"})
         return str(done["account_ref"])
 
+    def share(self) -> str:
+        """Return a share of an account of hers."""
+        body = self.share_of(self.account())
+        return str(self.owner.post("/services/shares", body)["share_id"])
+
+    @staticmethod
+    def share_of(account: str) -> dict[str, Any]:
+        """Return what shares an account with somebody who is not here."""
+        named = {"capability": "post.box", "account_ref": account, "person": "dora"}
+        return {**named, "operations": ["look"]}
+
     def plan(self) -> str:
         """Return an operation on her account that waits for her consent."""
         self._account = self._account or self.account()
@@ -211,8 +226,10 @@ class Scene:
             return lambda: {"session_id": self.written(fresh(self.word))}
         if "{plan_id}" in path:
             return lambda: {"plan_id": self.plan()}
-        if path.endswith("/accounts/revoke"):
+        if path.endswith("/accounts/revoke") or (method, path[-7:]) == ("POST", "/shares"):
             return lambda: {"account_ref": self.account()}
+        if "{share_id}" in path:
+            return lambda: {"share_id": self.share()}
         if "{session_id}" in path:
             reads = method == "GET" or path.endswith(("/fork", "/compact"))
             return lambda: {"session_id": self.talked() if reads else self.session()}
@@ -246,6 +263,8 @@ class Scene:
         use = {"agent": "primary", "tool": "file.read", "params": {"path": "a.txt"}}
         if path.endswith("/accounts/revoke"):
             return {"user_id": "ann", "capability": "post.box", **named}
+        if path.endswith("/services/shares"):
+            return self.share_of(named["account_ref"])
         if path.endswith("/undo"):
             return dict(named)
         if path.startswith("/api/v1/inbox/") and "request_id" in named:
@@ -279,7 +298,8 @@ def daemon(module_path: Path, model: ModelServer, provider: OpenIdServer) -> Ite
     policies = module_path / "policies.yaml"
     policies.write_text(POLICIES, encoding="utf-8")
     named = f'[pipeline]\nfile = "{policies}"\n'
-    config = f"{FRONT_END}{provider.config()}{bridge.toml()}{named}"
+    shared = "[capabilities]\nshare_accounts = true\n"
+    config = f"{FRONT_END}{provider.config()}{bridge.toml()}{shared}{named}"
     made = Daemon(module_path / "h", config=config, local=LOCAL + model.local_toml())
     made.start()
     yield made
@@ -316,6 +336,7 @@ def scene(
     project.post("/issues/1/comments", inside)
     made.talked()
     made.plan()
+    made.share()
     yield made
     for one in made.actors.values():
         one.close()
@@ -522,6 +543,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "session delete": ("x1", "--yes"),
     "audit export": (),
     "people invite": ("dora", "--team", "t"),
+    "account share": ("post.box", "x1", "--with", "dora", "-o", "look"),
+    "account unshare": ("shr_0",),
 }
 OF_A_PROJECT: Final = frozenset(
     {"session", "issue", "undo", "todo", "workflow", "inbox", "tool", "lua", "lsp", "skill"}

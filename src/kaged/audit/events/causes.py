@@ -86,6 +86,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
                 "kaged.session.imported kaged.interaction.answered "
                 "capability_provider_registered capability_account_revoked "
                 "capability_consent_decided capability_vault_rotated "
+                "capability_account_shared capability_account_unshared "
                 "pipeline.loaded mcp.server_restarted skill.agreed"
             ),
             EventCause(CauseKind.HOST),
@@ -118,7 +119,9 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             "compactor_dropped_always_keep",
             _TURNS,
         ),
-        **_each("capability_invoke_intent capability_account_status", _ACCOUNTS),
+        **_each(
+            "capability_invoke_intent capability_account_status capability_shared_use", _ACCOUNTS
+        ),
         **_each("mcp.client_came mcp.client_left", _CLIENTS),
         "tool.called": _call("tool_name"),
         "tool.completed": _call("tool_name error_code"),

@@ -8,12 +8,14 @@ _SCOPE = "user_id:str? chat_id:str? chat_type:str? skill:str? token_id:str?"
 _SCOPE_MORE = "provider:str? thread_id:str? session_key:str? gate:str? identity_fields:list"
 _INVOKE_MORE = (
     f"{_SCOPE_MORE} capability.namespace:str idempotency_key_hash:str? input_hmac:str? "
-    "output_bytes:int? bridge.exit_code:int? bridge.error_code:str?"
+    "output_bytes:int? bridge.exit_code:int? bridge.error_code:str? "
+    "share_id:str? account_owner:str?"
 )
 _AUTH = (
     f"request_id:str outcome:str {_SCOPE} capability.id:str? flow_id:str? account_ref:str? "
     "duration_ms:num error.code:str?"
 )
+_SHARE = "user_id:str capability.id:str account_ref:str share_id:str person:str? team:str?"
 
 
 SERVICE_CAPABILITIES = Chapter(
@@ -65,6 +67,24 @@ SERVICE_CAPABILITIES = Chapter(
             "capability_account_revoked",
             "The operator revoked a person's account.",
             "user_id:str capability.id:str account_ref:str provider_revoked:bool",
+        ),
+        event(
+            "capability_account_shared",
+            "The owner of an account shared it with a person or a team, for these operations.",
+            f"{_SHARE} operations:list expires_at:str?",
+        ),
+        event(
+            "capability_account_unshared",
+            "A share ended: `ended` by its owner or the operator, `account revoked`, or "
+            "`linked anew`, when the account may be another one now.",
+            f"{_SHARE} reason:str",
+        ),
+        event(
+            "capability_shared_use",
+            "Somebody is about to use a shared account; written before the provider is called. "
+            "`user_id` is its owner.",
+            f"{_SHARE} used_by:str operation:str",
+            gates=True,
         ),
         event(
             "capability_account_status",

@@ -82,6 +82,7 @@ def create_app(services: HttpServices) -> FastAPI:
 def add_subsystem_routes(app: FastAPI) -> None:
     """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
+        account_shares,
         doctor,
         inbox,
         interactions,
@@ -126,6 +127,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         session_runs.router,
         plugins.router,
         services.router,
+        account_shares.router,
         service_accounts.router,
         invitations.router,
         skills.router,

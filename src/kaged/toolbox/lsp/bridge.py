@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -56,6 +56,7 @@ class LspBridge:
         limit_s: float = REQUEST_LIMIT_S,
         parallel: Mapping[str, int] | None = None,
         list_files: ListFiles | None = None,
+        guard: Callable[[str, tuple[str, ...]], None] = lambda _language, _command: None,
     ) -> None:
         self.workspace = workspace
         self.languages = Languages(commands)
@@ -69,6 +70,7 @@ class LspBridge:
             environ=environ,
             idle_s=idle_s,
             limit_s=limit_s,
+            guard=guard,
         )
         self._list_files = list_files
         self.sync = FileSync(workspace, self.pool, list_files)

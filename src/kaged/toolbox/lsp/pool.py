@@ -72,6 +72,8 @@ class LspPool:
     environ: Mapping[str, str]
     idle_s: float = IDLE_S
     limit_s: float = REQUEST_LIMIT_S
+    guard: Callable[[str, tuple[str, ...]], None] = lambda _language, _command: None
+    """Called before each start with the language and its command; raises to refuse it."""
 
     def __post_init__(self) -> None:
         self._tasks = Tasks("language servers")
@@ -207,6 +209,7 @@ class LspPool:
         slot.restarts += 1
 
     async def _start(self, slot: _Slot, command: tuple[str, ...]) -> LspServer:
+        await asyncio.to_thread(self.guard, slot.language, command)
         slot.state = LspServerState.STARTING
         argv: list[JsonValue] = list(slot.command)
         self.emit("code.lsp.server_spawned", {"language": slot.language, "command": argv})

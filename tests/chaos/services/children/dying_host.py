@@ -1,6 +1,6 @@
 """A host of service capabilities that gets as far as it is told, says so, and waits to be killed.
 
-    dying_host.py FOLDER begun|linked|running
+    FOLDER begun|linked|running
 
 It prints the id of the flow it began. Nothing is closed or flushed after that.
 """
@@ -14,13 +14,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from fakes.bridge_lab import RealTime
+from fakes.forked_children import serve_forks
 from fakes.service_lab import ServiceLab
 from kaged.base import JsonObject
 from kaged.services.contract import InvokeCall
 
 
-async def main(folder: Path, stage: str) -> None:
-    lab = ServiceLab(folder, RealTime())
+async def main(folder: str, stage: str) -> None:
+    lab = ServiceLab(Path(folder), RealTime())
     await lab.open()
     await lab.register()
     flow = await lab.call("auth.begin", capability="gog.email", account_hint="later")
@@ -47,4 +48,4 @@ def _say(word: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    serve_forks(main)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
 from sqlalchemy import Connection, text
 
+from fakes.forked_children import serve_forks
 from kaged.base import Ids, SystemClock
 from kaged.store import MIGRATIONS, Migration, Store, sqlite_url
 from kaged.store.backends import SqliteBackend
+
+BIG_ROWS = [0]
 
 
 def upgrade(conn: Connection, _: SqliteBackend) -> None:
@@ -20,12 +24,14 @@ def upgrade(conn: Connection, _: SqliteBackend) -> None:
     conn.execute(text("DROP TABLE audit_anchor"))
     # Enough to push pages of the open transaction out of the cache and into the log file.
     conn.execute(text("CREATE TABLE bulk (x BLOB)"))
-    for _number in range(int(sys.argv[2])):
+    for _number in range(BIG_ROWS[0]):
         conn.execute(text("INSERT INTO bulk VALUES (randomblob(1000000))"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def main(root: Path) -> None:
+async def main(folder: str, rows: str) -> None:
+    root = Path(folder)
+    BIG_ROWS[0] = int(rows)
     clock = SystemClock()
     await Store.open(
         sqlite_url(root / "kaged.db"),
@@ -36,4 +42,5 @@ async def main(root: Path) -> None:
     )
 
 
-asyncio.run(main(Path(sys.argv[1])))
+if __name__ == "__main__":
+    serve_forks(main)

@@ -10,12 +10,16 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from fakes.forked_children import serve_forks
 from kaged.audit import AuditEvent, AuditLog, HeadFile, open_key
 from kaged.base import Ids, SystemClock
 from kaged.store import Store, sqlite_url
 
 
-async def main(root: Path, round_: str) -> None:
+async def main(folder: str, round_: str) -> None:
+    root = Path(folder)
     clock = SystemClock()
     ids = Ids(clock)
     store = await Store.open(
@@ -50,4 +54,5 @@ async def main(root: Path, round_: str) -> None:
         group.create_task(noise())
 
 
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+if __name__ == "__main__":
+    serve_forks(main)
