@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -64,7 +64,7 @@ class _Page(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _served() -> Iterator[tuple[str, list[str]]]:
+def _served() -> Generator[tuple[str, list[str]]]:
     asked: list[str] = []
     handler = type("Page", (_Page,), {"asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
