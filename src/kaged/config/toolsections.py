@@ -22,6 +22,7 @@ from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
+from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import ANYWHERE, NetTarget
 
 MAX_SECONDS: Final = 24 * 3600
@@ -129,6 +130,14 @@ class DapSection:
     )
 
 
+def _one_place(target: NetTarget) -> NetTarget:
+    if target == ANYWHERE:
+        raise NetTargetInvalid(
+            "everybody writes somewhere on the web", fix="name the places: host:port or host:*"
+        )
+    return target
+
+
 @record
 class LuaSection:
     """Lua scripts."""
@@ -153,6 +162,12 @@ class LuaSection:
         ListOf(NET_TARGET),
         "Where `kage.http` may connect to; `*` is every public host.",
         default=(ANYWHERE,),
+    )
+    net_trusted: tuple[NetTarget, ...] = key(
+        ListOf(Mapped(NET_TARGET, _one_place, "target (`host:port` or `host:*`)")),
+        "Of these places, those where nobody outside writes: what `kage.http` gets from there does "
+        "not make a session `untrusted`. They cannot redirect to other places.",
+        default=(),
     )
     strict_context: bool = key(
         Flag(),

@@ -1,7 +1,8 @@
 """`ScriptPolicies`: the extension pipeline around what scripts reach outside themselves.
 
 Policies know a call as the tool that scripts call: `kage.exec`, `kage.http`, `kage.fs.read`.
-What comes from the web was written by somebody outside, so it is labelled before it is asked for.
+What comes from the web was written by somebody outside, so it is labelled before it is asked for,
+unless the operator says that nobody outside writes there.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class ScriptPolicies:
         project_id: str,
         clock: Clock,
         ids: Ids,
+        trusts: Callable[[object], bool],
     ) -> None:
+        self._trusts = trusts
         self._pipeline = pipeline
         self._labels = labels
         self._project_id = project_id
@@ -71,17 +74,18 @@ class ScriptPolicies:
         """
         pipeline = self._pipeline()
         if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
-            if name in _WEB:
+            if self._from_outside(name, params):
                 await self._label(await session(), script)
             answer = run(params)
             return None if answer is None else await answer
         session_id = await session()
-        hooked, described = await self._opened(pipeline, script, session_id, name)
+        outside = self._from_outside(name, params)
+        hooked, described = await self._opened(pipeline, script, session_id, name, outside)
         try:
             asked = await policy_answer(hooked.before_tool(name, params, described))
             if asked.changed:
                 params = _arguments(asked.payload, name)
-            if name in _WEB:
+            if self._from_outside(name, params):  # as a policy has left them
                 await self._label(session_id, script)
                 hooked.label(_FROM_OUTSIDE)
             answer = run(params)
@@ -91,13 +95,16 @@ class ScriptPolicies:
             raise ScriptCallRefused(f"{name}: {error.message}") from error
         return _json(given.payload.result) if given.changed else result
 
+    def _from_outside(self, name: str, params: JsonObject) -> bool:
+        return name in _WEB and not self._trusts(params.get("url"))
+
     async def _label(self, session_id: str | None, script: str) -> None:
         """Put on a session what is known of the web, before any of it arrives."""
         if session_id is not None:
             await self._labels.add(session_id, _FROM_OUTSIDE, source=_owner(script))
 
     async def _opened(
-        self, pipeline: Pipeline, script: str, session_id: str | None, name: str
+        self, pipeline: Pipeline, script: str, session_id: str | None, name: str, outside: bool
     ) -> tuple[HookedCall, ToolMetadata]:
         # Not at the top: a daemon without a pipeline starts without its machinery.
         from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - see the line above
@@ -126,7 +133,7 @@ class ScriptPolicies:
             objects={
                 name: ObjectSecurityProfile(trust_domain=owner, data_scope=[self._project_id])
             },
-            data=data_policy(name, _FROM_OUTSIDE if name in _WEB else frozenset()),
+            data=data_policy(name, _FROM_OUTSIDE if outside else frozenset()),
         )
         keep = None if session_id is None else self._labels.keeper(session_id, source=owner)
         changes, reaches_net = _REACH[name]

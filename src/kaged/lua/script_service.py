@@ -279,6 +279,8 @@ class ScriptService:
                 "system_prompt": content.get("system_prompt"),
             }
 
+        granted = self._settings().daemon.value.lua
+        web = ScriptWeb(granted.net, self._resolver, granted.net_trusted)
         dialogs = Dialogs(project_id, self._dialog_answers, self._ids, self._clock, publish)
         calls = HostCalls(
             CallParts(
@@ -286,7 +288,7 @@ class ScriptService:
                 workspace=workspace,
                 sessions=sessions,
                 programs=ScriptPrograms(self._spawner, workspace, self._environ, project_id),
-                web=ScriptWeb(self._settings().daemon.value.lua.net, self._resolver),
+                web=web,
                 dialogs=dialogs,
                 clock=self._clock,
                 environ=self._environ,
@@ -295,7 +297,12 @@ class ScriptService:
                 store_of=store_of,
                 describe=describe,
                 policies=ScriptPolicies(
-                    self._pipeline, self._sessions.labels, project_id, self._clock, self._ids
+                    self._pipeline,
+                    self._sessions.labels,
+                    project_id,
+                    self._clock,
+                    self._ids,
+                    web.trusts,
                 ),
             )
         )

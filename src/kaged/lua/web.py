@@ -17,7 +17,7 @@ from kaged.base.authorities import authorities
 from kaged.cage.net.dial import Dialled, Dialler, Resolver
 from kaged.cage.net.limits import GateLimits
 from kaged.kernel.hosts import NetTargetInvalid
-from kaged.kernel.net import NetTarget
+from kaged.kernel.net import NetTarget, decide_net
 from kaged.lua.errors import ScriptCallRefused
 from kaged.lua.values import from_bytes, to_bytes
 
@@ -30,10 +30,33 @@ MAX_HEADERS: Final = 64
 
 
 class ScriptWeb:
-    """Makes requests for scripts to where these targets allow."""
+    """Makes requests for scripts to where these targets allow.
 
-    def __init__(self, targets: tuple[NetTarget, ...], resolver: Resolver) -> None:
+    Nobody outside writes what comes from the `trusted` ones, says the operator. A request to one of
+    them cannot be redirected to anywhere else.
+    """
+
+    def __init__(
+        self,
+        targets: tuple[NetTarget, ...],
+        resolver: Resolver,
+        trusted: tuple[NetTarget, ...] = (),
+    ) -> None:
         self._dialler = Dialler(targets, resolver, GateLimits())
+        self._trusted = trusted
+
+    def trusts(self, url: object) -> bool:
+        """Return whether this is the address of a place whose answers nobody outside writes."""
+        import httpx  # noqa: PLC0415 - loaded when a script first uses it
+
+        if not self._trusted or not isinstance(url, str):
+            return False
+        try:
+            asked = httpx.URL(url)
+        except httpx.InvalidURL:
+            return False
+        port = asked.port or {"http": 80, "https": 443}.get(asked.scheme, 0)
+        return decide_net(self._trusted, asked.host, port).allowed
 
     async def request(self, method: str, url: str, options: Mapping[str, Any]) -> JsonObject:
         """Make one request and return `{ status, body, content_type, truncated }`.
@@ -76,7 +99,7 @@ class ScriptWeb:
             async with (
                 asyncio.timeout(seconds) as patience,
                 httpx.AsyncClient(
-                    transport=self._transport(),
+                    transport=self._transport(self._trusted if self.trusts(url) else None),
                     follow_redirects=True,
                     max_redirects=MAX_REDIRECTS,
                     timeout=httpx.Timeout(seconds, read=seconds if whole else None),
@@ -97,7 +120,8 @@ class ScriptWeb:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, NetTargetInvalid, ValueError) as error:
             raise ScriptCallRefused(f"{who}: {error}") from error
 
-    def _transport(self) -> Any:
+    def _transport(self, only: tuple[NetTarget, ...] | None) -> Any:
+        """Make what connects, to where is granted; with `only`, to nowhere else than there."""
         import httpcore  # noqa: PLC0415 - see `request`
         import httpx  # noqa: PLC0415 - see `request`
 
@@ -112,6 +136,10 @@ class ScriptWeb:
                 local_address: str | None = None,
                 socket_options: Iterable[Any] | None = None,
             ) -> Any:
+                if only is not None and not decide_net(only, host, port).allowed:
+                    raise httpcore.ConnectError(
+                        f"{host}:{port} is not in lua.net_trusted, and a trusted place led there"
+                    )
                 found = await dialler.dial(host, port)
                 if not isinstance(found, Dialled):
                     raise httpcore.ConnectError(found.detail)

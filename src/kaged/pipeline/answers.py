@@ -10,7 +10,7 @@ from kaged.base import KagedError
 from kaged.pipeline.chain import Accepted, Chain
 from kaged.pipeline.discards import DiscardedChange
 from kaged.pipeline.edits import CLOSED, accept_payload, apply_policy, check_size, check_weight
-from kaged.pipeline.merge import merge_extensions
+from kaged.pipeline.merge import merge_by_rights
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.plan import Step
 from kaged.pipeline.records import PluginViolation
@@ -37,15 +37,15 @@ def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted
     if not stated or stated == _ALLOW:
         return None
     accepted = Accepted()
-    if len(stated) > 1 or "modified_extensions" not in stated:
+    edited = stated.get("modified_extensions")
+    said = len(stated) - ("modified_extensions" in stated)
+    if said > 1 or (said and stated.get("continue_processing") is not True):
         _accept_rest(step, chain, given, stated, accepted)
     own = chain.extensions
-    if "modified_extensions" in stated and own and step.may_edit and not accepted.denied:
+    if edited is not None and own is not None and step.may_edit and not accepted.denied:
         discarded: list[DiscardedChange] = []
-        edited = stated["modified_extensions"]
-        capabilities = step.rights.capabilities
-        merged = merge_extensions(own, edited, capabilities, step.name, discarded)
-        if merged is not None and merged is not own:
+        merged = merge_by_rights(own, edited, step.rights, step.name, discarded)
+        if merged is not own:
             if merged.custom is not own.custom:
                 check_weight(merged.custom, "the custom slot of the answer")
             accepted.extensions = merged

@@ -143,10 +143,11 @@ class Chain:
             self._copied = payload
             twin, self._flat_fields = isolate_flat(payload)
             return twin
-        if self._flat_fields is None:
+        flat_fields = self._flat_fields
+        if flat_fields is None:
             return isolate_payload(payload)
         values = model_dict(payload).copy()
-        for name in self._flat_fields:
+        for name in flat_fields:
             values[name] = values[name].copy()
         twin = _new(type(payload))
         set_model_dict(twin, values)
@@ -157,19 +158,19 @@ class Chain:
         shared = self.global_context
         key = shared.request_id + step.plugin_id
         known = self.known_contexts
-        if known and key in known:
-            context = known[key]
-            contexts.lend(context, shared, with_user)
-        else:
-            context = contexts.lent_context(shared, with_user)
+        context = known.get(key) if known else None
+        if context is None:
+            context = _new(contexts.PluginContext)
         self.contexts[key] = context
+        lend(context, (shared, with_user))
         return context
 
     def share_state(self, context: contexts.PluginContext) -> None:
         """Carry state and metadata of a plugin's copy over into the shared context."""
-        copy = contexts.returned(context)
-        if isinstance(copy, tuple):
+        copy = returned(context)
+        if type(copy) is tuple:
             return  # the plugin never looked at it
+        assert isinstance(copy, contexts.GlobalContext)
         if copy.state:
             self.global_context.state.update(copy.state)
         if copy.metadata:
@@ -183,7 +184,8 @@ class Chain:
             self._replace_payload(accepted.payload, keep_headers)
         if accepted.metadata:
             self._add_metadata(accepted.metadata)
-        self.retry_delay_ms = max(self.retry_delay_ms, accepted.retry_delay_ms)
+        if accepted.retry_delay_ms:
+            self.retry_delay_ms = max(self.retry_delay_ms, accepted.retry_delay_ms)
 
     def _replace_payload(self, edited: Any, keep_headers: bool) -> None:
         current = self.payload
@@ -281,4 +283,5 @@ def make_record(
 
 
 _PLAIN_ALLOW = Accepted()
+lend, returned = contexts.lend, contexts.returned
 _new = object.__new__

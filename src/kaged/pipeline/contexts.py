@@ -87,14 +87,12 @@ class GlobalContext(PlainRecord):
         twin.content_type = self.content_type
         twin.state = self.state.copy()
         twin.metadata = self.metadata.copy()
+        twin.user = twin.user_context = None
         if with_user:
             user = self.user
             twin.user = user if user is None or type(user) is str else isolate_payload(user)
             identity = self.user_context
             twin.user_context = None if identity is None else isolate_payload(identity)
-        else:
-            twin.user = None
-            twin.user_context = None
         return twin
 
 
@@ -187,18 +185,6 @@ class PluginContext(PlainRecord):
         return not (self.state or self.metadata or self.global_context.state)
 
 
-def lend(context: PluginContext, shared: GlobalContext, with_user: bool) -> None:
-    """Let a context copy `shared` when its plugin looks at it, without the user if so said."""
-    _set_shared(context, (shared, with_user))
-
-
-def lent_context(shared: GlobalContext, with_user: bool) -> PluginContext:
-    """Make a new context that copies `shared` when its plugin looks at it."""
-    context = _new(PluginContext)
-    _set_shared(context, (shared, with_user))
-    return context
-
-
 _MEMORY = frozenset({"state", "metadata"})
 _new = object.__new__
 _place = vars(PluginContext)["_shared"]
@@ -206,6 +192,8 @@ _get_shared: Callable[[PluginContext], GlobalContext | tuple[GlobalContext, bool
 _set_shared: Callable[[PluginContext, object], None] = _place.__set__
 returned = _get_shared
 """Gives the plugin's copy of the shared context; a tuple while it has not looked at it."""
+lend: Callable[[PluginContext, tuple[GlobalContext, bool]], None] = _set_shared
+"""Lets a context copy the shared one when its plugin looks at it; with the user, or without."""
 # The place has no name from here on: a plugin cannot reach the host's own context through it.
 type.__delattr__(PluginContext, "_shared")
 

@@ -16,7 +16,14 @@ from kaged.pipeline.isolation import (
     same_value,
     set_model_dict,
 )
-from kaged.pipeline.lazy_slots import LazySlot, Makers, Slot, lazy_copy, whole_state
+from kaged.pipeline.lazy_slots import (
+    FIELD_COUNTS,
+    LazySlot,
+    Makers,
+    Slot,
+    lazy_copy,
+    whole_state,
+)
 from kaged.pipeline.tiers import Capability, Rights
 
 S = TypeVar("S", bound=Slot)
@@ -44,30 +51,17 @@ def copy_slot(slot: S, _rights: Rights | None = None) -> S:
 
 def copy_lazily(slot: L) -> L:
     """Copy a slot as `copy_slot` does, but its deep parts when somebody looks at them."""
-    makers = LAZY_FIELDS.get(type(slot))
+    kind = type(slot)
+    makers = LAZY_FIELDS.get(kind)
     if makers is None:
         return freeze(slot)  # a subclass of the host's own making
-    values = whole_state(slot).copy()
+    values = model_dict(slot)
+    if len(values) < FIELD_COUNTS[kind]:
+        values = whole_state(slot)
+    values = values.copy()
     for name in makers:
         del values[name]
     return lazy_copy(slot, values, makers)
-
-
-def copy_agent(agent: slots.AgentExtension, rights: Rights) -> slots.AgentExtension | None:
-    """Copy the agent slot, for those who may see it."""
-    return copy_slot(agent) if rights.agent else None
-
-
-def copy_http(http: slots.HttpExtension, rights: Rights) -> slots.HttpExtension | None:
-    """Copy the HTTP slot, for those who may see headers."""
-    return copy_slot(http) if rights.headers else None
-
-
-def copy_delegation(
-    delegation: slots.DelegationExtension, rights: Rights
-) -> slots.DelegationExtension | None:
-    """Copy the delegation slot, for those who may see it."""
-    return copy_slot(delegation) if rights.delegation else None
 
 
 def copy_custom(custom: Any, _rights: Rights) -> Any:

@@ -11,8 +11,14 @@ from pydantic import ValidationError
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.pipeline.errors import PayloadSizeError
-from kaged.pipeline.isolation import isolate_payload, model_dict
+from kaged.pipeline.isolation import ATOMS, isolate_payload, model_dict, new_frozen
 from kaged.pipeline.payloads.base import HOST, PluginPayload
+from kaged.pipeline.payloads.calls import (
+    ResourcePostFetchPayload,
+    ResourcePreFetchPayload,
+    ToolPostInvokePayload,
+    ToolPreInvokePayload,
+)
 from kaged.pipeline.payloads.registry import HookKind
 from kaged.pipeline.shapes import LIGHT_MODELS, plain
 
@@ -20,6 +26,7 @@ MAX_PAYLOAD_CHARS = 1_000_000
 
 _HOST_CONTEXT = {HOST: True}
 _SMALL = frozenset({bool, int, float, type(None)})
+_FEW = 16
 
 
 class DefaultHookPolicy(StrEnum):
@@ -64,6 +71,8 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
             raise _foreign(plugin_name, type(returned).__name__)
     if not isinstance(returned, PluginPayload):
         raise _foreign(plugin_name, type(returned).__name__)
+    if (twin := _plain_twin(model, model_dict(returned))) is not None:
+        return twin
     assert issubclass(model, PluginPayload)
     state = isolate_payload(model_dict(returned))
     try:
@@ -78,6 +87,25 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
             fix="change payloads with model_copy(update={...}) and values of the right types",
             plugin=plugin_name,
         ) from error
+
+
+def _plain_twin(model: type[Any], state: dict[str, Any]) -> Any:
+    """Copy values that are as validation would leave them, mostly so; None if it must say."""
+    shape = _PLAIN_FIELDS.get(model)
+    if shape is None or len(state) != len(shape):
+        return None
+    values = state.copy()
+    for name, value in state.items():
+        kinds = shape.get(name, ())
+        if kinds is not None and type(value) not in kinds:
+            return None
+        if type(value) is dict:
+            if kinds is not None and not all(type(key) is str for key in value):
+                return None
+            values[name] = isolate_payload(value)
+        elif type(value) not in ATOMS:
+            values[name] = isolate_payload(value)
+    return new_frozen(model, values)
 
 
 def apply_policy(
@@ -124,6 +152,8 @@ def check_weight(content: Any, what: str) -> None:
     for value in content.values() if type(content) is dict else (content,):
         if type(value) is str:
             weight += len(value)
+        elif type(value) is dict and len(value) <= _FEW:
+            weight += _weight_of_few(value)
         elif type(value) not in _SMALL:
             weight += len(str(value))
         if weight > MAX_PAYLOAD_CHARS:
@@ -133,6 +163,20 @@ def check_weight(content: Any, what: str) -> None:
             )
 
 
+def _weight_of_few(values: dict[Any, Any]) -> int:
+    """Return how long a small dict is as text, about; its texts and numbers are not copied."""
+    weight = 0
+    for name, value in values.items():
+        if type(name) is not str:
+            return len(str(values))
+        weight += len(name)
+        if type(value) is str:
+            weight += len(value)
+        elif type(value) not in _SMALL:
+            weight += len(str(value))
+    return weight
+
+
 def _foreign(plugin_name: str, type_name: str) -> KagedError:
     return KagedError(
         f"plugin {plugin_name!r} returned {type_name} as modified_payload",
@@ -140,3 +184,17 @@ def _foreign(plugin_name: str, type_name: str) -> KagedError:
         fix="return a payload of the hook's own class, made with model_copy",
         plugin=plugin_name,
     )
+
+
+_PLAIN_FIELDS: dict[type[Any], dict[str, tuple[type, ...] | None]] = {
+    ToolPreInvokePayload: {
+        "name": (str,),
+        "args": (dict, type(None)),
+        "headers": (type(None),),
+    },
+    ToolPostInvokePayload: {"name": (str,), "result": None},
+    ResourcePreFetchPayload: {"uri": (str,), "metadata": (dict, type(None))},
+    ResourcePostFetchPayload: {"uri": (str,), "content": None},
+}
+"""Of the payloads that are edited most, the exact types that each field may have; None means any.
+A dict among them has texts as keys, as the models say."""

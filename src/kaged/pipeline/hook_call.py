@@ -20,12 +20,17 @@ import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, NamedTuple
+from typing import Any, NoReturn, TypeAlias
 
 from kaged.base import KagedError, Tasks
 
 CLEANUP_GRACE_S = 2.0
 """How long a cancelled hook may go on cleaning up before it is closed."""
+
+
+Rest: TypeAlias = "tuple[Context, Any] | int"
+"""What `finish_hook` goes on with: the context of a hook that waits, and what it waits for; or of a
+hook that cancelled its caller's task, how many cancellations had been asked for before."""
 
 
 class HookTimedOut(KagedError):
@@ -69,45 +74,86 @@ def start_hook(
             raise
     else:
         if task.cancelling() == requested:
-            return False, _Suspended(scope, waiting)
+            return False, (scope, waiting)
     # Nothing but the hook has run in between, so the cancellation is its doing.
     _close(hook, scope)
-    return False, _CancelledCaller(requested)
+    return False, requested
 
 
-async def finish_hook(
+def finish_hook(
     hook: Coroutine[Any, Any, Any],
     task: asyncio.Task[Any],
-    rest: Any,
+    rest: Rest,
     timeout_s: float,
     background: Tasks,
-) -> Any:
-    """Wait for a hook that `start_hook` has not finished, and return its answer.
+) -> Coroutine[Any, Any, Any]:
+    """Return what to await for the answer of a hook that `start_hook` has not finished.
 
     A hook that still waits after its timeout is cancelled; `background` lets it clean up.
 
-    Raises:
+    Raises, when awaited:
         HookTimedOut: it was not done after `timeout_s` seconds.
         KagedError: `plugin_cancelled`; it ended by a cancellation that nobody else asked for.
         CancelledError: the caller was cancelled, whatever the hook made of that.
     """
-    if type(rest) is _Suspended:
-        return await _wait(hook, task, rest.scope, rest.waiting, timeout_s, background)
-    await _take_back_cancellation(task, rest.requested)
-    raise KagedError("the hook cancelled the task that it runs in", code="plugin_cancelled")
+    # No coroutine of its own: one less on the way of every step of a hook that waits.
+    if isinstance(rest, tuple):
+        return _wait(hook, task, *rest, timeout_s, background)
+    return _refuse_cancellation(task, rest)
 
 
-class _Suspended(NamedTuple):
-    """A hook that waits for something, and the context that it runs in."""
+class _Timer:
+    """Cancels the task that waits for a hook when the hook's time is over.
 
-    scope: Context
-    waiting: Any
+    As `asyncio.timeout`, without its coroutines. A hook that only lets others run for a moment is
+    back in the loop's next round; nothing is armed before it waits for something.
+    """
 
+    __slots__ = ("_handle", "_loop", "_requested", "_task", "ends", "expired")
 
-class _CancelledCaller(NamedTuple):
-    """A hook that cancelled its caller's task, with the cancellations asked for before."""
+    def __init__(self, task: asyncio.Task[Any], timeout_s: float) -> None:
+        self._task = task
+        self._requested = task.cancelling()
+        self._loop = loop = task.get_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self.ends = loop.time() + timeout_s
+        self.expired = False
 
-    requested: int
+    def may_wait(self, waiting: Any) -> bool:
+        """Return whether the hook may wait for `waiting`: not when its time is over.
+
+        Once the caller has been cancelled there is but the grace period left.
+        """
+        if self.expired:
+            return False
+        if self._task.cancelling() > self._requested:
+            grace_ends = self._loop.time() + CLEANUP_GRACE_S
+            if grace_ends < self.ends:
+                self.ends = grace_ends
+                self._disarm()
+        if self._handle is None:
+            if waiting is not None:
+                self._handle = self._loop.call_at(self.ends, self._expire)
+            elif self._loop.time() >= self.ends:
+                self._expire()
+        return True
+
+    def stop(self) -> bool:
+        """End this; return whether somebody else has cancelled the task meanwhile."""
+        self._disarm()
+        if self.expired:
+            self._task.uncancel()
+        return self._task.cancelling() > self._requested
+
+    def _disarm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _expire(self) -> None:
+        self._handle = None
+        self.expired = True
+        self._task.cancel()
 
 
 async def _wait(
@@ -119,29 +165,18 @@ async def _wait(
     background: Tasks,
 ) -> Any:
     """Wait for a hook that has suspended, as `finish_hook`."""
-    requested = task.cancelling()
-    timer = asyncio.timeout(timeout_s)
+    timer = _Timer(task, timeout_s)
     answer: Any = None
     error: BaseException | None = None
-
-    def may_go_on() -> bool:
-        if timer.expired():
-            return False
-        if task.cancelling() > requested:
-            grace_ends = asyncio.get_running_loop().time() + CLEANUP_GRACE_S
-            timer.reschedule(min(timer.when() or grace_ends, grace_ends))
-        return True
-
     try:
-        async with timer:
-            answer = await _resume(hook, scope, waiting, may_go_on)
+        answer = await _resume(hook, scope, waiting, timer.may_wait)
     except _StillWaiting as still:
         background.start(_clean_up(hook, scope, still.waiting), "hook-cleanup")
     except BaseException as raised:  # noqa: BLE001 - judged below
         error = raised
-    if task.cancelling() > requested:
+    if timer.stop():
         raise asyncio.CancelledError  # the caller's own, also when the hook swallowed it
-    if timer.expired():
+    if timer.expired:
         raise HookTimedOut(f"exceeded {timeout_s:g}s timeout")
     if error is not None and issubclass(type(error), asyncio.CancelledError):
         raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
@@ -152,14 +187,14 @@ async def _wait(
 
 @types.coroutine
 def _resume(
-    hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any, may_go_on: Callable[[], bool]
+    hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any, may_wait: Callable[[Any], bool]
 ) -> Generator[Any, Any, Any]:
     """Await a hook that has suspended, as `await hook` would, but with every step in `scope`.
 
     Raises:
-        _StillWaiting: the hook wants to wait and `may_go_on` returns False.
+        _StillWaiting: the hook wants to wait and `may_wait` returns False.
     """
-    while True:
+    while may_wait(waiting):
         resume: Callable[[Any], Any] = hook.send
         value = None
         try:
@@ -170,8 +205,7 @@ def _resume(
             waiting = scope.run(resume, value)
         except StopIteration as done:
             return done.value
-        if not may_go_on():
-            raise _StillWaiting(waiting)
+    raise _StillWaiting(waiting)
 
 
 async def _clean_up(hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any) -> None:
@@ -180,7 +214,7 @@ async def _clean_up(hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any
     assert task is not None
     try:
         async with asyncio.timeout(CLEANUP_GRACE_S):
-            await _resume(hook, scope, waiting, lambda: task.cancelling() == 0)
+            await _resume(hook, scope, waiting, lambda _waiting: task.cancelling() == 0)
     except asyncio.CancelledError:
         raise
     except BaseException:  # noqa: BLE001 - boundary: nobody waits for this
@@ -204,8 +238,8 @@ def _close(hook: Coroutine[Any, Any, Any], scope: Context) -> None:
         return
 
 
-async def _take_back_cancellation(task: asyncio.Task[Any], requested: int) -> None:
-    """Take back cancellations of the running task beyond the `requested` ones."""
+async def _refuse_cancellation(task: asyncio.Task[Any], requested: int) -> NoReturn:
+    """Take back cancellations of the running task beyond the `requested` ones, and say whose."""
     while task.cancelling() > requested:
         task.uncancel()
     try:
@@ -213,3 +247,4 @@ async def _take_back_cancellation(task: asyncio.Task[Any], requested: int) -> No
     except asyncio.CancelledError:
         if task.cancelling() > requested:
             raise  # somebody else's
+    raise KagedError("the hook cancelled the task that it runs in", code="plugin_cancelled")

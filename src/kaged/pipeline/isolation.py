@@ -18,8 +18,9 @@ from pathlib import PurePath
 from types import NoneType
 from typing import Any, NoReturn, TypeVar, cast
 from uuid import UUID
+from weakref import ProxyTypes
 
-from pydantic import BaseModel, SecretBytes, SecretStr
+from pydantic import BaseModel, RootModel, SecretBytes, SecretStr
 
 from kaged.base.errors import KagedError
 from kaged.pipeline.lazy_slots import whole_state
@@ -324,6 +325,8 @@ class _Copier:
 
     def _model(self, model: BaseModel, depth: int) -> BaseModel:
         twin = shell_of(model, self.copy_values(model_dict(model), depth))
+        if isinstance(model, RootModel):
+            return twin  # which has neither extra values nor a place for them
         extra = _get_extra(model)
         if extra is not None:  # pydantic writes into this dict itself, so it stays an exact one
             _set_extra(twin, {name: self.copy(item, depth) for name, item in extra.items()})
@@ -353,6 +356,8 @@ def _refuse_opaque(value: Any) -> NoReturn:
 
 
 def _share_opaque(value: Any) -> Any:
+    if type(value) in ProxyTypes:
+        return value  # a copy of it would be one of what it stands for, and keep that alive
     try:
         return _copy_opaque(value)
     except NotIsolable:

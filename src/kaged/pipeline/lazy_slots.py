@@ -18,7 +18,7 @@ from kaged.pipeline.shapes import Frozen, absent_state, model_dict, set_model_di
 Makers: TypeAlias = Mapping[str, Callable[[Any], Any]]
 """Makes, by field, the copy that a plugin gets of it."""
 
-_FIELD_COUNTS: dict[type[BaseModel], int] = {}
+FIELD_COUNTS: dict[type[BaseModel], int] = {}
 """Of the lazy slots, by class. A slot that holds a value for each field is whole."""
 
 
@@ -65,7 +65,7 @@ class LazySlot(Slot):
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
-        _FIELD_COUNTS[cls] = len(cls.model_fields)
+        FIELD_COUNTS[cls] = len(cls.model_fields)
 
 
 def lazy_copy(slot: LazySlot, values: dict[str, Any], makers: Makers) -> Any:
@@ -79,7 +79,7 @@ def lazy_copy(slot: LazySlot, values: dict[str, Any], makers: Makers) -> Any:
 def whole_state(model: BaseModel) -> dict[str, Any]:
     """Return the values of a model, copying those first that nobody has looked at yet."""
     read = model_dict(model)
-    if len(read) >= _FIELD_COUNTS.get(type(model), 0):
+    if len(read) >= FIELD_COUNTS.get(type(model), 0):
         return read
     try:
         source, makers = _missing_of(model)

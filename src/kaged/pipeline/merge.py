@@ -70,6 +70,17 @@ def merge_extensions(
         return original
     rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
     discarded = [] if discarded is None else discarded
+    return merge_by_rights(original, plugin_output, rights, plugin_name, discarded)
+
+
+def merge_by_rights(
+    original: Extensions,
+    plugin_output: object,
+    rights: Rights,
+    plugin_name: str,
+    discarded: list[DiscardedChange],
+) -> Extensions:
+    """Return what `merge_extensions` does, for rights that are known already."""
     # Slots of the plugin's own view that nobody looked at or replaced cannot have changed, nor one
     # that still holds the copy which the view made: it was read. A view of something else (of an
     # older call, say) promises no such thing.

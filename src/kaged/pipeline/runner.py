@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kaged.base import KagedError
 from kaged.pipeline.answers import accept_answer
@@ -20,15 +20,23 @@ from kaged.pipeline.results import PluginResult
 from kaged.pipeline.view import view_of
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from kaged.base import Clock, Tasks
     from kaged.pipeline.auditing import PipelineObserver
-    from kaged.pipeline.chain import Accepted, StepTracer
-    from kaged.pipeline.contexts import GlobalContext, PluginContextTable
+    from kaged.pipeline.chain import Accepted, StepTracer, TraceEnd
+    from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
 
 MAX_DEPTH = 8
 MAX_AT_ONCE = 10
+
+_Unfinished: TypeAlias = (
+    "tuple[Coroutine[Any, Any, Any], Any, Any, PluginContext, float, TraceEnd | None]"
+)
+"""A step whose plugin has suspended: the hook, what it waits for, its payload and context, when it
+began, and whom to tell of its end."""
 
 _depth: ContextVar[int] = ContextVar("kaged.pipeline.depth", default=0)
 
@@ -104,8 +112,14 @@ class Runner:
         try:
             for step in plan.serial:
                 if step.applies(chain.payload, global_context):
-                    denial = await self._run_step(step, chain, task)
-                    if denial is not None:
+                    # Most plugins never suspend, and need no coroutine of ours.
+                    outcome = self._start_step(step, chain, task)
+                    if outcome is None:
+                        continue
+                    if isinstance(outcome, tuple):
+                        outcome = await self._finish_step(step, chain, task, outcome)
+                    if outcome is not None:
+                        denial = outcome
                         break
             if plan.concurrent and denial is None:
                 denial = await self._run_concurrent(chain)
@@ -121,40 +135,93 @@ class Runner:
             result.background_tasks = self._start_background(chain)
         return result, chain.contexts
 
-    async def _run_step(self, step: Step, chain: Chain, task: asyncio.Task[Any]) -> Denial | None:
-        """Run one plugin: filter, call, check, merge. Return its denial, if it denies."""
+    def _start_step(
+        self, step: Step, chain: Chain, task: asyncio.Task[Any]
+    ) -> Denial | _Unfinished | None:
+        """Run one plugin up to its first suspension, which most never reach: filter, call, take.
+
+        Return its denial, if it denies, or what `_finish_step` goes on with.
+        """
         view = view_of(chain.extensions, step.rights)
-        given = self._payload_for(step, chain)
+        if self._guarded and not step.hides_headers:
+            given = chain.copy_payload()
+        else:
+            given = self._payload_for(step, chain)
         context = chain.context_for(step, step.rights.subject or not self._guarded)
         tracer = chain.tracer or self._tracer
-        trace_end = _untraced if tracer is None else tracer.step_began(step, chain, given, view)
+        trace_end = None if tracer is None else tracer.step_began(step, chain, given, view)
         started = self._now()
         try:
             hook = step.call(given, context, view)
             finished, answer = start_hook(hook, task, chain.scope.copy())
             if not finished:
-                answer = await finish_hook(hook, task, answer, step.timeout_s, self._background)
+                return (hook, answer, given, context, started, trace_end)
+            accepted = accept_answer(step, chain, given, answer)
+        except BaseException as error:  # noqa: BLE001 - judged there; nothing waits here, so nobody else can have cancelled
+            self._fail_step(step, chain, _of_the_plugin(error), started, trace_end)
+            return None
+        return self._take(step, chain, context, accepted, started, trace_end)
+
+    async def _finish_step(
+        self, step: Step, chain: Chain, task: asyncio.Task[Any], rest: _Unfinished
+    ) -> Denial | None:
+        """Wait for a plugin that has suspended; return its denial, if it denies."""
+        hook, waiting, given, context, started, trace_end = rest
+        try:
+            answer = await finish_hook(hook, task, waiting, step.timeout_s, self._background)
             try:
                 accepted = accept_answer(step, chain, given, answer)
             except asyncio.CancelledError as error:
-                # Reading runs code of the plugin. Nobody else can have asked: nothing waits here.
-                raise KagedError(
-                    "the answer cancelled the call while it was read", code="plugin_cancelled"
-                ) from error
+                raise _of_the_plugin(error) from error
         except asyncio.CancelledError as error:
-            trace_end(None, error)
+            if trace_end is not None:
+                trace_end(None, error)
             raise  # the caller's own: `finish_hook` keeps a hook's to itself
-        except BaseException as error:  # noqa: BLE001 - see below
-            # Boundary: the plugin call. An answer that cannot be read is a failed plugin, too. The
-            # daemon's own signals never arrive as exceptions: the event loop handles them.
-            ends_call = record_failure(step, chain, error, self._now() - started, self._observer)
+        except BaseException as error:  # noqa: BLE001 - judged there
+            self._fail_step(step, chain, error, started, trace_end)
+            return None
+        return self._take(step, chain, context, accepted, started, trace_end)
+
+    async def _run_step(self, step: Step, chain: Chain, task: asyncio.Task[Any]) -> Denial | None:
+        """Run one plugin to its end. Return its denial, if it denies."""
+        outcome = self._start_step(step, chain, task)
+        if isinstance(outcome, tuple):
+            return await self._finish_step(step, chain, task, outcome)
+        return outcome
+
+    def _fail_step(
+        self,
+        step: Step,
+        chain: Chain,
+        error: BaseException,
+        started: float,
+        trace_end: TraceEnd | None,
+    ) -> None:
+        """Record what a plugin raised, and raise what ends the call, if it does.
+
+        Boundary: the plugin call. An answer that cannot be read is a failed plugin, too. The
+        daemon's own signals never arrive as exceptions: the event loop handles them.
+        """
+        ends_call = record_failure(step, chain, error, self._now() - started, self._observer)
+        if trace_end is not None:
             # Of a denial the host's own copy: the plugin's may run code when it is read.
             trace_end(None, ends_call if isinstance(ends_call, PluginViolationError) else error)
-            if ends_call is None:
-                return None
+        if ends_call is not None:
             raise ends_call from (None if ends_call is error else error)
+
+    def _take(
+        self,
+        step: Step,
+        chain: Chain,
+        context: PluginContext,
+        accepted: Accepted | None,
+        started: float,
+        trace_end: TraceEnd | None,
+    ) -> Denial | None:
+        """Record a completed step and apply what was accepted. Return the denial, if it is one."""
         chain.completed.append((step, started, self._now(), accepted))
-        trace_end(accepted, None)
+        if trace_end is not None:
+            trace_end(accepted, None)
         if step.shares_state:
             chain.share_state(context)
         if accepted is None:
@@ -255,8 +322,13 @@ class Runner:
         return PluginErrorModel(record.reason or "", step.name, record.error_code)
 
 
-def _untraced(_accepted: Accepted | None, _error: BaseException | None) -> None:
-    """Ends a step that nobody watches."""
+def _of_the_plugin(error: BaseException) -> BaseException:
+    """Return an error as the plugin's: a cancellation while its answer was read is its own."""
+    if not issubclass(type(error), asyncio.CancelledError):
+        return error
+    own = KagedError("the answer cancelled the call while it was read", code="plugin_cancelled")
+    own.__cause__ = error
+    return own
 
 
 class _EndSiblings(Exception):

@@ -12,15 +12,10 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kaged.pipeline.copies import (
-    copy_agent,
-    copy_custom,
-    copy_delegation,
-    copy_http,
-    copy_slot,
-    visible_security,
-)
+from kaged.pipeline import slots
+from kaged.pipeline.copies import DEEP_FIELDS, copy_custom, copy_slot, visible_security
 from kaged.pipeline.isolation import model_dict, new_frozen, set_model_dict
+from kaged.pipeline.lazy_slots import Slot
 from kaged.pipeline.slots import Extensions
 from kaged.pipeline.tiers import RESOLVED, Rights, resolve_rights
 
@@ -116,20 +111,17 @@ def read_all(view: ExtensionsView) -> dict[str, Any]:
         return read
     values: dict[str, Any] = {}
     source, rights, copies = origin_of(view)
-    for name, copy_for in _COPIES.items():
+    for name, slot in _COPIES.items():
         if name in read:
             values[name] = read[name]
-            continue
-        value = getattr(source, name)
-        if value is not None:
-            value = copy_for(value, rights)
-        values[name] = copies[name] = value
+        else:
+            values[name] = copies[name] = slot.copy_of(getattr(source, name), rights)
     values |= read  # names that are no slots, from a `model_copy`
     set_model_dict(view, values)
     return values
 
 
-class _SlotOnDemand:
+class _CopyOnDemand:
     """Copies a slot on first sight; the copy then lies in the view and is found before this."""
 
     __slots__ = ("_copy", "_name")
@@ -137,6 +129,10 @@ class _SlotOnDemand:
     def __init__(self, name: str, copy_for: Callable[[Any, Rights], Any]) -> None:
         self._name = name
         self._copy = copy_for
+
+    def copy_of(self, value: Any, rights: Rights) -> Any:
+        """Return what a holder of these rights gets of the slot's value."""
+        return None if value is None else self._copy(value, rights)
 
     def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
         name = self._name
@@ -146,24 +142,66 @@ class _SlotOnDemand:
         value = getattr(source, name)
         if value is not None:
             value = self._copy(value, rights)
-        copies[name] = value
-        _put(view, name, value)
+        copies[name] = model_dict(view)[name] = value
         return value
 
 
-_COPIES: dict[str, Callable[[Any, Rights], Any]] = {
-    "request": copy_slot,
-    "agent": copy_agent,
-    "http": copy_http,
-    "security": visible_security,
-    "delegation": copy_delegation,
-    "mcp": copy_slot,
-    "completion": copy_slot,
-    "provenance": copy_slot,
-    "llm": copy_slot,
-    "framework": copy_slot,
-    "meta": copy_slot,
-    "custom": copy_custom,
+class _SlotOnDemand:
+    """As `_CopyOnDemand`, for slots that are shown whole or not at all.
+
+    Plugins read several in each call, so the copy of `copy_slot` is made here, two calls earlier.
+    """
+
+    __slots__ = ("_deep", "_kind", "_name", "_right")
+
+    def __init__(self, name: str, kind: type[Slot], right: str = "") -> None:
+        self._name = name
+        self._kind = kind
+        self._right = right
+        self._deep = DEEP_FIELDS[kind]
+
+    def copy_of(self, value: Any, rights: Rights) -> Any:
+        """Return what a holder of these rights gets of the slot's value."""
+        if value is None or (self._right and not getattr(rights, self._right)):
+            return None
+        return copy_slot(value)
+
+    def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
+        name = self._name
+        if view is None:
+            raise AttributeError(name)
+        source, rights, copies = origin_of(view)
+        value = getattr(source, name)
+        kind = self._kind
+        if type(value) is not kind:
+            value = self.copy_of(value, rights)
+        elif self._right and not getattr(rights, self._right):
+            value = None
+        else:
+            values = model_dict(value).copy()
+            for part, read_only in self._deep:
+                item = values[part]
+                if item is not None:
+                    values[part] = read_only(item)
+            value = _new(kind)
+            set_model_dict(value, values)
+        copies[name] = model_dict(view)[name] = value
+        return value
+
+
+_COPIES: dict[str, _CopyOnDemand | _SlotOnDemand] = {
+    "request": _SlotOnDemand("request", slots.RequestExtension),
+    "agent": _SlotOnDemand("agent", slots.AgentExtension, "agent"),
+    "http": _SlotOnDemand("http", slots.HttpExtension, "headers"),
+    "security": _CopyOnDemand("security", visible_security),
+    "delegation": _SlotOnDemand("delegation", slots.DelegationExtension, "delegation"),
+    "mcp": _SlotOnDemand("mcp", slots.MCPExtension),
+    "completion": _SlotOnDemand("completion", slots.CompletionExtension),
+    "provenance": _SlotOnDemand("provenance", slots.ProvenanceExtension),
+    "llm": _SlotOnDemand("llm", slots.LLMExtension),
+    "framework": _SlotOnDemand("framework", slots.FrameworkExtension),
+    "meta": _SlotOnDemand("meta", slots.MetaExtension),
+    "custom": _CopyOnDemand("custom", copy_custom),
 }
 """How each slot is copied for a holder of some rights; a slot that is not here stays hidden."""
 
@@ -173,7 +211,6 @@ def _restore(values: dict[str, Any]) -> Extensions:
 
 
 _new = object.__new__
-_put = object.__setattr__
 _place = vars(ExtensionsView)["_origin"]
 origin_of: Callable[[Extensions], Origin] = _place.__get__
 """Tells where a view came from; raises AttributeError for what `filter_extensions` did not make."""
@@ -181,5 +218,5 @@ _set_origin: Callable[[Extensions, Origin], None] = _place.__set__
 # From here on the place has no name; only this module holds the way to it.
 type.__delattr__(ExtensionsView, "_origin")
 # Set below the metaclass, which would take these for new fields.
-for _name, _make in _COPIES.items():
-    type.__setattr__(ExtensionsView, _name, _SlotOnDemand(_name, _make))
+for _name, _slot in _COPIES.items():
+    type.__setattr__(ExtensionsView, _name, _slot)

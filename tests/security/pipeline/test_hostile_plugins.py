@@ -625,11 +625,11 @@ async def test_built_in_plugins_get_no_private_way() -> None:
             assert "started.bind(" not in text
     assert callers == ["runner.py"] * 2, "one place calls hooks"
     runner = (root / "runner.py").read_text("utf-8")
-    run_step = runner[
-        runner.index("    async def _run_step(") : runner.index("    def _payload_for(")
+    first = runner[
+        runner.index("    def _start_step(") : runner.index("    async def _finish_step(")
     ]
-    assert run_step.index("view_of(") < run_step.index("step.call(given, context, view)")
-    assert run_step.index("start_hook(hook") < run_step.index("accept_answer(step")
+    assert first.index("view_of(") < first.index("step.call(given, context, view)")
+    assert first.index("start_hook(hook") < first.index("accept_answer(step")
 
 
 async def test_arguments_cannot_supply_extensions() -> None:

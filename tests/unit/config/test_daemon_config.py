@@ -175,6 +175,8 @@ def test_unknown_keys_are_warned_about_with_the_nearest_name(operator: OperatorF
         ("[lsp.servers.x]", "lsp.servers.x.command"),
         ('[dap.adapters.x]\ntype = "t"', "dap.adapters.x"),
         ("[lua]\ndir = 2026-01-01", "lua.dir"),
+        ('[lua]\nnet_trusted = ["*"]', "lua.net_trusted[0]"),
+        ('[lua]\nnet_trusted = ["a:1", "b"]', "lua.net_trusted[1]"),
         ("plugins = 1", "plugins"),
     ],
 )

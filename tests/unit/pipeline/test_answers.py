@@ -4,6 +4,7 @@ from contextvars import copy_context
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from kaged.pipeline import (
     GlobalContext,
@@ -12,6 +13,9 @@ from kaged.pipeline import (
     PluginPayload,
     PluginResult,
     PluginViolation,
+    ResourcePostFetchPayload,
+    ResourcePreFetchPayload,
+    ToolPostInvokePayload,
     ToolPreInvokePayload,
 )
 from kaged.pipeline.answers import accept_answer
@@ -23,6 +27,8 @@ from kaged.pipeline.edits import (
     apply_policy,
     resolve_policy,
 )
+from kaged.pipeline.isolation import isolate_payload
+from kaged.pipeline.payloads.base import HOST
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
 from kaged.pipeline.settings import PluginConfig
@@ -30,6 +36,10 @@ from raising import raises_code
 from unit.pipeline.lab import CALL, HOOK, Lab, StubPlugin, entry
 
 KIND = HookRegistry().kind(HOOK)
+
+
+class Text(str):
+    __slots__ = ()
 
 
 def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
@@ -157,3 +167,49 @@ async def test_a_dict_given_back_by_an_auth_hook_is_the_result_and_the_payload_s
     result = await lab.call(payload, hook="http_auth_resolve_user")
     assert result.modified_payload == {"user": "b"}
     assert got == [payload, payload]
+
+
+@pytest.mark.parametrize(
+    ("hook", "given", "updates"),
+    [
+        (HOOK, CALL, {"args": {"a": [1, {"b": 2}], "c": None}}),
+        (HOOK, CALL, {"args": None}),
+        (HOOK, CALL, {"args": {"a": Text("x")}}),
+        (HOOK, CALL, {"args": {Text("a"): 1}}),
+        (HOOK, CALL, {"name": Text("other")}),
+        (HOOK, CALL, {"headers": HttpHeaderPayload(root={"x": "y"})}),
+        ("tool_post_invoke", ToolPostInvokePayload(name="t", result=1), {"result": {"a": [1]}}),
+        ("tool_post_invoke", ToolPostInvokePayload(name="t", result=1), {"result": {1: {2: 3}}}),
+        ("resource_pre_fetch", ResourcePreFetchPayload(uri="u"), {"metadata": {"a": {"b": 1}}}),
+        ("resource_post_fetch", ResourcePostFetchPayload(uri="u", content=1), {"content": "x"}),
+    ],
+)
+def test_an_edit_that_needs_no_validation_is_taken_as_validation_would_leave_it(
+    hook: str, given: Any, updates: dict[str, Any]
+) -> None:
+    returned = given.model_copy(update=updates)
+    taken = accept_payload(given, returned, HookRegistry().kind(hook), "p")
+    parsed = type(given).model_validate(isolate_payload(dict(returned)), context={HOST: True})
+    assert type(taken) is type(given)
+    assert taken == parsed
+    assert repr(taken) == repr(parsed)
+    assert isinstance(taken, BaseModel)
+    assert taken.model_dump() == parsed.model_dump()
+    for name, value in dict(taken).items():
+        if isinstance(value, (dict, list)):
+            assert value is not dict(returned)[name], "a copy in the host's hands"
+            assert type(value) in (dict, list)
+
+
+@pytest.mark.parametrize("args", [{1: 2}, [1], "text"])
+def test_an_edit_that_does_not_fit_is_refused(args: Any) -> None:
+    with raises_code("pipeline_foreign_payload"):
+        accept_payload(CALL, CALL.model_copy(update={"args": args}), KIND, "p")
+
+
+def test_what_a_plugin_changes_later_in_its_payload_counts_no_more() -> None:
+    args = {"a": [1]}
+    taken = accept_payload(CALL, CALL.model_copy(update={"args": args}), KIND, "p")
+    args["a"].append(2)
+    args["b"] = [3]
+    assert taken.args == {"a": [1]}

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from kaged.pipeline import GlobalContext, PluginContext, UserContext
-from kaged.pipeline.contexts import lend, lent_context, returned
+from kaged.pipeline.contexts import lend, returned
 
 
 def test_the_content_type_of_a_request_is_short_and_printable() -> None:
@@ -15,6 +15,12 @@ def test_the_content_type_of_a_request_is_short_and_printable() -> None:
         GlobalContext("r", content_type="x" * 201)
     with pytest.raises(ValueError, match="printed"):
         GlobalContext("r", content_type="a\nb")
+
+
+def lent_context(shared: GlobalContext, with_user: bool) -> PluginContext:
+    context = object.__new__(PluginContext)
+    lend(context, (shared, with_user))
+    return context
 
 
 def test_a_plugin_works_on_its_own_copy_of_the_shared_context() -> None:
@@ -91,5 +97,5 @@ def test_only_a_global_context_can_take_the_place_of_one() -> None:
     assert context.global_context.request_id == "s"
     with pytest.raises(TypeError):
         setattr(context, "global_context", "r")  # noqa: B010 - past the type checker, on purpose
-    lend(context, GlobalContext("t"), False)
+    lend(context, (GlobalContext("t"), False))
     assert context.global_context.request_id == "t"

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -169,6 +171,96 @@ async def test_the_process_wide_manager_shares_its_state(
         f.PluginManager.reset()
     assert f.PluginManager().plugin_count == 0
     f.PluginManager.reset()
+
+
+async def test_a_second_construction_adds_what_the_first_left_open_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    f = framework()
+    policies = importlib.import_module("cpex.framework.hooks.policies")
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(CONFIG, encoding="utf-8")
+    second.write_text(CONFIG.replace("tagger", "other"), encoding="utf-8")
+    closed = {"tool_pre_invoke": policies.HookPayloadPolicy(writable_fields=frozenset())}
+    try:
+        manager = f.PluginManager(str(first))
+        f.PluginManager(str(second), hook_policies=closed)
+        await manager.initialize()
+        again = f.PluginManager(str(second))
+        assert again.plugin_count == 1
+        assert again.config is manager.config
+        assert [plugin.name for plugin in again.config.plugins] == ["tagger"]
+        await again.initialize()
+        assert manager.get_plugin("tagger") is again.get_plugin("tagger") is not None
+        await again.shutdown()
+    finally:
+        f.PluginManager.reset()
+
+
+async def test_plugin_dirs_are_found_from_where_the_program_runs_and_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (
+        "from cpex.framework import Plugin, ToolPreInvokeResult\n"
+        "class Mine(Plugin):\n"
+        "    async def tool_pre_invoke(self, payload, context):\n"
+        "        return ToolPreInvokeResult(metadata={'by': __name__})\n"
+    )
+    for where, module in (
+        (tmp_path / "here", "mine_here"),
+        (tmp_path / "conf" / "own", "mine_own"),
+    ):
+        where.mkdir(parents=True)
+        (where / f"{module}.py").write_text(source, encoding="utf-8")
+    path = tmp_path / "conf" / "config.yaml"
+    path.write_text(
+        "plugin_dirs: [here, own]\nplugins:\n"
+        + "".join(
+            f"  - {{name: {name}, kind: {name}.Mine, hooks: [tool_pre_invoke]}}\n"
+            for name in ("mine_here", "mine_own")
+        ),
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    manager = framework().TenantPluginManager(str(path))
+    await manager.initialize()
+    assert manager.plugin_count == 2
+    await manager.shutdown()
+
+
+def test_copies_know_what_was_changed_in_them() -> None:
+    memory = importlib.import_module("cpex.framework.memory")
+    original = {"a": 1, "b": {"c": 1}}
+    mine = memory.copyonwrite(original)
+    assert isinstance(mine, memory.CopyOnWriteDict)
+    assert not mine.has_modifications()
+    mine["a"] = 2
+    mine["b"]["c"] = 2
+    mine["d"] = 3
+    del mine["d"]
+    mine["e"] = 4
+    assert (mine.get_modifications(), mine.get_deleted()) == ({"a": 2, "e": 4}, set())
+    del mine["a"]
+    assert mine.get_deleted() == {"a"}
+    assert original == {"a": 1, "b": {"c": 1}}
+    assert deepcopy(mine).get_modifications() == {"e": 4}
+    assert json.loads(json.dumps(mine)) == {"b": {"c": 2}, "e": 4}
+    assert repr(mine) == "CopyOnWriteDict({'b': {'c': 2}, 'e': 4})"
+    items = memory.copyonwrite([1, 2])
+    assert not items.has_modifications()
+    items.reverse()
+    assert items.has_modifications()
+    assert repr(items) == "CopyOnWriteList([2, 1])"
+    with pytest.raises(TypeError, match="No copy-on-write wrapper"):
+        memory.copyonwrite("text")
+    given = CALL.model_copy(update={"args": {"a": [1]}})
+    wrapped = memory.wrap_payload_for_isolation(given)
+    wrapped.args["a"].append(2)
+    wrapped.args["b"] = 1
+    assert wrapped.args.get_modifications() == {"b": 1}
+    assert given.args == {"a": [1]}
+    assert memory.wrap_payload_for_isolation("text") == "text"
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,49 @@ async def test_a_hook_that_is_too_slow_is_timed_out_and_cleans_up() -> None:
     assert task.cancelling() == 0
 
 
+async def test_a_hook_that_never_waits_for_anything_but_lets_others_run_is_timed_out() -> None:
+    rounds = 0
+
+    async def hook() -> None:
+        nonlocal rounds
+        while True:
+            await asyncio.sleep(0)
+            rounds += 1
+
+    with pytest.raises(HookTimedOut, match=r"exceeded 0\.01s timeout"):
+        await drive(hook(), 0.01)
+    assert rounds
+    assert asyncio.current_task() is running_task()
+    assert running_task().cancelling() == 0
+
+
+async def test_a_hook_in_time_leaves_no_timer_behind() -> None:
+    """The second hook of the task waits longer than the first was given."""
+    armed: list[asyncio.TimerHandle] = []
+    loop = asyncio.get_running_loop()
+    call_at = loop.call_at
+
+    def noting(*args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+        handle = call_at(*args, **kwargs)
+        armed.append(handle)
+        return handle
+
+    async def hook(gate: asyncio.Future[str]) -> str:
+        await asyncio.sleep(0)
+        return await gate
+
+    loop.call_at = noting  # pyright: ignore[reportAttributeAccessIssue] - put back below
+    try:
+        for _ in range(2):
+            gate: asyncio.Future[str] = loop.create_future()
+            loop.call_soon(loop.call_soon, gate.set_result, "done")
+            assert await drive(hook(gate), 30) == "done"
+    finally:
+        del loop.call_at
+    assert len(armed) == 2
+    assert all(handle.cancelled() for handle in armed)
+
+
 async def test_a_hook_that_swallows_its_cancellation_is_timed_out_all_the_same() -> None:
     async def returns() -> str:
         try:

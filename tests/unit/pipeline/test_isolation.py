@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -11,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
-from pydantic import BaseModel, ConfigDict, PrivateAttr, SecretStr
+from pydantic import BaseModel, ConfigDict, PrivateAttr, RootModel, SecretStr
 
 from kaged.pipeline.isolation import (
     MAX_DEPTH,
@@ -261,3 +264,36 @@ def test_same_value_tells_kinds_apart() -> None:
     assert same_value(freeze({"a": [1]}), {"a": [1]})
     assert not same_value(Model(names=[]), full_extensions())
     assert not same_value(Point(1), Point(1))
+
+
+class Headers(RootModel[dict[str, str]]):
+    """A model of another program that is one value."""
+
+
+class Nested(BaseModel):
+    headers: Headers
+
+
+@pytest.mark.parametrize("copied", [isolate, isolate_payload, isolate_data])
+def test_models_of_one_value_are_copied(copied: Callable[[Any], Any]) -> None:
+    original = Nested(headers=Headers({"a": "b"}))
+    twin = copied(original)
+    twin.headers.root["c"] = "d"
+    assert original.headers.root == {"a": "b"}
+    assert twin.model_dump() == {"headers": {"a": "b", "c": "d"}}
+    assert type(twin.headers) is Headers
+    assert twin.headers == Headers({"a": "b", "c": "d"})
+
+
+def test_a_weak_reference_in_a_payload_stays_one() -> None:
+    class Service:
+        def greet(self) -> str:
+            return "hello"
+
+    service = Service()
+    twin = isolate_payload({"service": weakref.proxy(service)})
+    assert twin["service"].greet() == "hello"
+    del service
+    gc.collect()
+    with pytest.raises(ReferenceError):
+        twin["service"].greet()

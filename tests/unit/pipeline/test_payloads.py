@@ -25,7 +25,13 @@ from kaged.pipeline.payloads.base import (
 )
 from kaged.pipeline.payloads.calls import HttpAuthResolveUserPayload, HttpPostRequestPayload
 from kaged.pipeline.payloads.identity import IdentityPayload
-from kaged.pipeline.payloads.messages import Message, MessagePayload, TextContent
+from kaged.pipeline.payloads.messages import (
+    Message,
+    MessagePayload,
+    Resource,
+    ResourceReference,
+    TextContent,
+)
 from kaged.pipeline.payloads.registry import HookRegistry
 
 
@@ -172,3 +178,14 @@ def test_a_token_never_shows_in_a_payload() -> None:
     assert "s3cret" not in repr(payload)
     assert "s3cret" not in payload.model_dump_json()
     assert issubclass(IdentityPayload, PluginPayload)
+
+
+def test_a_resource_of_a_message_has_one_content_and_a_range_that_goes_forward() -> None:
+    base = {"resource_request_id": "r", "uri": "file:///a", "resource_type": "file"}
+    with pytest.raises(ValueError, match="content and blob"):
+        Resource.model_validate({**base, "content": "x", "blob": b"x"})
+    assert Resource.model_validate({**base, "blob": b"x"}).content is None
+    with pytest.raises(ValueError, match=r"range_end.*must be >= range_start"):
+        ResourceReference.model_validate({**base, "range_start": 2, "range_end": 1})
+    same = ResourceReference.model_validate({**base, "range_start": 2, "range_end": 2})
+    assert same.range_end == 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -20,15 +22,31 @@ from whole.pipeline.egress import CLASSIFIER, GUARD
 
 
 @pytest.fixture(scope="module")
-def settings() -> str:
-    return '[lua]\nnet = ["127.0.0.1:*"]\n'
+def own() -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a page where nobody outside writes, and what was asked of it."""
+    with _served() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def settings(own: tuple[str, list[str]]) -> str:
+    trusted = own[0].partition("//")[2].partition("/")[0]
+    return f'[lua]\nnet = ["127.0.0.1:*"]\nnet_trusted = ["{trusted}"]\n'
 
 
 class _Page(http.server.BaseHTTPRequestHandler):
     asked: list[str]
 
     def do_GET(self) -> None:
-        self._answer("text/plain", b"from the net")
+        leads_to = parse_qs(urlsplit(self.path).query).get("to")
+        if leads_to is None:
+            self._answer("text/plain", b"from the net")
+            return
+        self.asked.append("away")
+        self.send_response(302)
+        self.send_header("location", leads_to[0])
+        self.send_header("content-length", "0")
+        self.end_headers()
 
     def do_POST(self) -> None:
         self._answer("text/event-stream", b"event: one\ndata: from the net\n\n")
@@ -45,15 +63,21 @@ class _Page(http.server.BaseHTTPRequestHandler):
         """Leave the log empty."""
 
 
-@pytest.fixture
-def page() -> Iterator[tuple[str, list[str]]]:
-    """Yield the address of a page, and what was asked of it."""
+@contextmanager
+def _served() -> Generator[tuple[str, list[str]]]:
     asked: list[str] = []
     handler = type("Page", (_Page,), {"asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/x", asked
         server.shutdown()
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a page, and what was asked of it."""
+    with _served() as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +136,34 @@ def test_what_a_script_fetches_makes_the_session_untrusted(
     other = begin(shared)
     scripts.again()
     assert labelled(daemon, other) == [(["untrusted"], "lua:probe")]
+
+
+@pytest.mark.parametrize("policies", [True, False])
+def test_a_place_where_nobody_outside_writes_labels_nothing_and_leads_nowhere_else(
+    daemon: Daemon,
+    shared: Project,
+    site: PolicySite,
+    scripts: Scripts,
+    page: tuple[str, list[str]],
+    own: tuple[str, list[str]],
+    policies: bool,
+) -> None:
+    site.put(spy("spy", "read_labels", hooks=[PRE, POST] if policies else ["cmf.llm_input"]))
+    session = begin(shared)
+    assert scripts.eval(GET.format(own[0])) == "from the net"
+    assert scripts.eval(STREAM.format(own[0])) == 200
+    if policies:
+        assert labels_at(site, "kage.http.post_stream", POST) == []
+    away = f"{own[0]}?to={page[0]}"
+    said: Any = scripts.eval(f"return {{ pcall(kage.http.get, '{away}') }}")
+    assert said[0] is False
+    assert "is not in lua.net_trusted" in said[1]
+    assert (own[1][-1], page[1]) == ("away", [])
+    assert scripts.eval(GET.format(f"{own[0]}?to={own[0]}")) == "from the net"
+    assert labelled(daemon, session) == []
+    # The others are what they were, and may lead anywhere.
+    assert scripts.eval(GET.format(f"{page[0]}?to={own[0]}")) == "from the net"
+    assert labelled(daemon, session) == [(["untrusted"], "lua:probe")]
 
 
 def test_a_scripts_stream_is_a_way_out_for_which_the_guard_stands(

@@ -52,7 +52,7 @@ class TenantPluginManager:
         )
         self._config: Config | None = config if isinstance(config, Config) else None
         self._pipeline: Pipeline | None = None
-        self.observability = observability
+        self.observability: ObservabilityProvider | None = observability
 
     @property
     def config(self) -> Config | None:
@@ -101,9 +101,10 @@ class TenantPluginManager:
         )
         if self._config is None:
             self._config = await asyncio.to_thread(ConfigLoader.load_config, str(self._source))
-        if self._config.plugin_dirs:
-            base = Path(self._source).parent if isinstance(self._source, str) else Path.cwd()
-            add_plugin_dirs(tuple(self._config.plugin_dirs), base)
+        folders = tuple(self._config.plugin_dirs or ())
+        add_plugin_dirs(folders, Path.cwd())  # what the published manager goes by
+        if isinstance(self._source, str):
+            add_plugin_dirs(folders, Path(self._source).parent)
         report = await pipeline.load_configs(self._config.plugins or [])
         if not report.in_force:
             await pipeline.close()
@@ -213,12 +214,37 @@ class PluginManager(TenantPluginManager):
 
     _shared: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, config: str | Config = "", *args: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        config: str | Config = "",
+        timeout: float = DEFAULT_TIMEOUT_S,
+        observability: ObservabilityProvider | None = None,
+        hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
+        default_hook_policy: DefaultHookPolicy | str | None = None,
+    ) -> None:
+        """Make the shared state, or add to it what no earlier construction has said.
+
+        Plugins that run already keep their configuration, timeout and policies; `reset` makes room.
+        """
         self.__dict__ = self._shared
-        if not self._shared or config:
-            pipeline = self._shared.get("_pipeline")
-            super().__init__(config, *args, **options)
-            self._pipeline = pipeline
+        if not self._shared:
+            super().__init__(config, timeout, observability, hook_policies, default_hook_policy)
+            return
+        if self.observability is None and observability is not None:
+            self.observability = observability
+            if self._pipeline is not None:
+                self._pipeline.watch(SpanTracer(observability))
+        if self._pipeline is not None:
+            return
+        if not self._source:
+            self._source = config
+            self._config = config if isinstance(config, Config) else None
+        if timeout != DEFAULT_TIMEOUT_S:
+            self._timeout = timeout
+        if not self._policies:
+            self._policies = dict(hook_policies or {})
+        if default_hook_policy:
+            self._default_policy = DefaultHookPolicy(default_hook_policy)
 
     @classmethod
     def reset(cls) -> None:

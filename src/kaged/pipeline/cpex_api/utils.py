@@ -11,7 +11,6 @@ from kaged.pipeline import edits
 from kaged.pipeline.conditions import compile_conditions, matchable_value
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.edits import HookPayloadPolicy
-from kaged.pipeline.isolation import isolate_payload
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.settings import PluginCondition
 
@@ -55,24 +54,6 @@ def parse_class_name(name: str) -> tuple[str, str]:
 def import_module(mod_name: str) -> ModuleType:
     """Import a module by name."""
     return importlib.import_module(mod_name)
-
-
-class CopyOnWriteDict(dict[Any, Any]):
-    """A private copy of a dict; native code sees its contents like any dict's."""
-
-
-class CopyOnWriteList(list[Any]):
-    """A private copy of a list."""
-
-
-def copyonwrite(value: Any) -> Any:
-    """Return a private copy."""
-    return isolate_payload(value)
-
-
-def wrap_payload_for_isolation(payload: Any) -> Any:
-    """Return a private copy of a payload."""
-    return isolate_payload(payload)
 
 
 def apply_policy(

@@ -138,7 +138,7 @@ _FRAMEWORK: dict[str, _Names] = {
     "loader.plugin": _from("cpex_api.manager", "PluginLoader"),
     "manager": _MANAGERS,
     "memory": _from(
-        "cpex_api.utils", "CopyOnWriteDict CopyOnWriteList copyonwrite wrap_payload_for_isolation"
+        "cpex_api.tracked", "CopyOnWriteDict CopyOnWriteList copyonwrite wrap_payload_for_isolation"
     ),
     "models": _MODELS,
     "observability": _from(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kaged.pipeline.payloads.base import PluginPayload
 from kaged.pipeline.results import PluginResult
@@ -95,6 +95,12 @@ class Resource(_Value):
     annotations: dict[str, Any] = Field(default_factory=dict)
     version: str | None = None
 
+    @model_validator(mode="after")
+    def _check_one_content(self) -> Self:
+        if self.content is not None and self.blob is not None:
+            raise ValueError("a resource has content or blob; content and blob exclude each other")
+        return self
+
 
 class ResourceReference(_Value):
     """A resource, or a part of one, without its content."""
@@ -106,6 +112,13 @@ class ResourceReference(_Value):
     range_start: int | None = None
     range_end: int | None = None
     selector: str | None = None
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        start, end = self.range_start, self.range_end
+        if start is not None and end is not None and end < start:
+            raise ValueError(f"range_end ({end}) must be >= range_start ({start})")
+        return self
 
 
 class PromptRequest(_Value):
