@@ -38,6 +38,7 @@ _FINISHES: Final[dict[str, turn.FinishReason]] = {
     "content_filter": "content_filter",
     "tool_call": "tool_calls",
 }
+_CUT: Final = "incomplete"
 _log = get_logger("kaged.models")
 
 
@@ -130,6 +131,8 @@ class VendorTalk:
             )
         if reason == "content_filter" and not message.text and not message.tool_calls:
             raise ModelRefused(f"The vendor of {self._alias} does not let the model answer this.")
+        if reason is None and (response.provider_details or {}).get("finish_reason") == _CUT:
+            reason = "length"  # a server that does not say what else ended it
         finish = _FINISHES.get(reason or "stop", "other")
         return turn.ModelTurn(
             message,

@@ -224,6 +224,8 @@ class WatchedSession:
         error = ended.error or {}
         if ended.status == "failed":
             self._view.note(f"failed: {error.get('message')} [{error.get('code')}]")
+            if error.get("vendor_says"):
+                self._view.note(f"  the vendor says: {one_line(error['vendor_says'])}")
         if ended.status == "interrupted":
             self._view.note(
                 "The daemon ended during the run. Continue it with `kaged session resume`."
