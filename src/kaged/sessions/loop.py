@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
+from kaged.kernel.describe import brief_policy
 from kaged.models.errors import IncompleteAnswer, ModelBadAnswer, ModelContextExceeded
 from kaged.models.turn import (
     ModelRequest,
@@ -96,7 +97,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
         require_context_space(agent_run)
         await parts.compactor.check(agent_run)
         agent_run.turns += 1
-        parts.announce(agent_run.event("turn.started", {"index": agent_run.turns}))
+        parts.announce(agent_run.event("turn.started", _began(agent_run)))
         turn = await ask(agent_run, parts)
         calls = await keep_turn(agent_run, turn, parts)
         if calls and not agent_run.run.paused:
@@ -104,9 +105,9 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
         elif calls:
             # Another agent of this run asked the operator while this one's model was thinking.
             await parts.tools.close(agent_run, NOT_MADE)
-        parts.announce(
-            agent_run.event("turn.ended", {"index": agent_run.turns, "had_tool_calls": bool(calls)})
-        )
+        ended: JsonObject = {"index": agent_run.turns, "had_tool_calls": bool(calls)}
+        ended["cost_usd"] = agent_run.run.spending.usage.cost_usd
+        parts.announce(agent_run.event("turn.ended", ended))
         if calls and agent_run.run.paused:
             return AgentEnd(paused=True)
         if agent_run.is_top and await parts.between_turns(agent_run.run.session_id):
@@ -319,6 +320,17 @@ async def _streamed(
                     }
                     parts.announce(agent_run.event("model.retried", data))
     raise ModelBadAnswer("The model's answer broke off before its end.", agent=agent_run.path)
+
+
+def _began(agent_run: AgentRun) -> JsonObject:
+    """Return what whoever looks on is told as a turn begins."""
+    return {
+        "index": agent_run.turns,
+        "model": agent_run.model.alias,
+        "tokens": agent_run.tokens,
+        "context_tokens": agent_run.model.context_tokens,
+        "cage": brief_policy(agent_run.snapshot.policy, agent_run.run.snapshot.project_root),
+    }
 
 
 def _count_unfinished(agent_run: AgentRun, request: ModelRequest) -> None:
