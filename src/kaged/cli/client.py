@@ -53,22 +53,20 @@ class DaemonClient:
         self._start = start
         self._remote = remote
         self.base = ""
-        self._http = self._connection()
+        limits = {"connect_timeout_s": CONNECT_TIMEOUT_S, "answer_timeout_s": ANSWER_TIMEOUT_S}
+        if remote is None:
+            self._http: UnixHttp | RemoteHttp = UnixHttp(socket, **limits)
+        else:
+            # A general client, which only commands for daemons elsewhere load.
+            from kaged.cli.remote import RemoteHttp
+
+            self._http = RemoteHttp(remote, **limits)
 
     def another(self) -> Self:
         """Return a client of the same daemon with a connection of its own, for another thread."""
-        inner = copy(self)
-        inner._http = self._connection()
-        return inner
-
-    def _connection(self) -> UnixHttp | RemoteHttp:
-        limits = {"connect_timeout_s": CONNECT_TIMEOUT_S, "answer_timeout_s": ANSWER_TIMEOUT_S}
-        if self._remote is None:
-            return UnixHttp(self._socket, **limits)
-        # A general client, which only commands for daemons elsewhere load.
-        from kaged.cli.remote import RemoteHttp
-
-        return RemoteHttp(self._remote, **limits)
+        other = type(self)(self._socket, remote=self._remote)
+        other.base = self.base
+        return other
 
     def below(self, base: str) -> Self:
         """Return this client with all paths below `base`."""

@@ -113,8 +113,12 @@ class Chat:
     def beside(self, client: DaemonClient) -> Self:
         """Return a chat in the same session for another thread, for looking only."""
         inner = copy(self)
-        inner._client = client
+        inner.use(client)
         return inner
+
+    def use(self, client: DaemonClient) -> None:
+        """Ask the daemon through this client from now on."""
+        self._client = client
 
     def enter(self, session: str | None) -> None:
         """Enter a session; None starts a new one."""

@@ -142,7 +142,7 @@ class ChatTerminal:
 
     def _take(self, line: str) -> None:
         if self.prompt.answer(line):
-            self.prompt.write([styled(f"❯ {_shown(line)}", "cyan")])
+            self.prompt.write([styled(f"> {_shown(line)}", "cyan")])
             return
         if not line:
             return
@@ -247,7 +247,7 @@ class ChatTerminal:
         waiting = [f"{len(self.queued)} queued"] if self.queued else []
         view = self._view
         if view is not None and self._is_busy():
-            return " · ".join([view.status_line(), *waiting, "Esc interrupts"])
+            return view.status_line("Esc interrupts", *waiting)
         return " · ".join([*(parts or ["ready"]), "/help"])
 
     def _is_busy(self) -> bool:
@@ -274,7 +274,7 @@ class ChatTerminal:
 def _echo(line: str) -> Sequence[str]:
     """Return what was typed as it stays on the screen."""
     first, *rest = _shown(line).split("\n")
-    return [styled(f"❯ {first}", "bold cyan"), *(styled(f"  {one}", "cyan") for one in rest)]
+    return [styled(f"> {first}", "bold cyan"), *(styled(f"  {one}", "cyan") for one in rest)]
 
 
 def _shown(text: str) -> str:

@@ -19,6 +19,7 @@ MAX_FILES: Final = 100_000
 MAX_FOUND: Final = 50
 MAX_IGNORE_BYTES: Final = 256 * 1024
 FRESH_S: Final = 10.0
+PATIENCE_S: Final = 2.0
 NEVER: Final = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv"})
 """What is left out even where no ignore file says so: nobody means a file in there."""
 
@@ -52,15 +53,17 @@ class ProjectFiles:
     def find(self, typed: str) -> list[str]:
         """Return the files that fit what was typed, the best first."""
         self._renew()
+        if not self._known:
+            self.wait()
         wanted = typed.casefold()
         scored = ((_score(path, wanted), path) for path in self._known)
         fitting = sorted((score, len(path), path) for score, path in scored if score is not None)
         return [path for _, _, path in fitting[:MAX_FOUND]]
 
     def wait(self) -> None:
-        """Return when the listing that is under way is done."""
+        """Return when the listing that is under way is done, or after a moment."""
         if self._listing is not None:
-            self._listing.join()
+            self._listing.join(PATIENCE_S)
 
     def _renew(self) -> None:
         now_s = self._clock.monotonic_s()

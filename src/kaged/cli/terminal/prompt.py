@@ -27,7 +27,7 @@ KEY_PAUSE_S: Final = 0.1
 
 MESSAGE_LIMIT_CHARS: Final = 500_000
 SPARED_LINES: Final = 8
-MARK: Final = "❯ "
+MARK: Final = "> "
 
 
 class ChatPrompt:

@@ -71,6 +71,7 @@ class TerminalView(RunView):
         self._subagents: dict[str, _Subagent] = {}
         self._ticks = 0
         self._over = False
+        self._last = ""
 
     def show(self, event: dict[str, Any]) -> None:
         """Show one event."""
@@ -114,11 +115,11 @@ class TerminalView(RunView):
             lines = [*lines[:MAX_RUNNING], self._line((f"  … {left_out} more at work", "dim"))]
         return lines
 
-    def status_line(self) -> str:
-        """Return the line at the bottom, as plain text."""
+    def status_line(self, *more: str) -> str:
+        """Return the line at the bottom, as plain text, with `more` behind the time."""
         spent = short_time(self._clock.monotonic_s() - self._began_s)
         doing = "working" if self._calls or self._subagents else "thinking"
-        return " · ".join([doing, spent, *self._status.parts()])
+        return " · ".join([doing, spent, *more, *self._status.parts()])
 
     # -- events --------------------------------------------------------------------------------
 
@@ -138,7 +139,9 @@ class TerminalView(RunView):
             self._draw()
             return
         self._remember(text)
-        self._finish([*self._ended_thought(), *self._markdown.feed(text, self._width)])
+        self._finish(
+            [*self._ended_thought(), *self._spaced(self._markdown.feed(text, self._width))]
+        )
 
     def _on_thinking_delta(self, data: dict[str, Any]) -> None:
         if self._thinking and data.get("agent") == self._agent:
@@ -203,7 +206,10 @@ class TerminalView(RunView):
         details = detail_lines({**data, "params": params}, self._width) if mine else []
         reason = _styled_lines(why, _STYLES.get(status, ""), self._width - 4)
         told = [f"  {line}" for line in reason]
-        self._finish([*self._ended_text(), head, *told, *details])
+        said = self._ended_text()
+        gap = [""] if self._last == "text" else []
+        self._last = "call"
+        self._finish([*said, *gap, head, *told, *details])
 
     def _on_model_retried(self, data: dict[str, Any]) -> None:
         if data.get("agent") == self._agent:
@@ -225,7 +231,13 @@ class TerminalView(RunView):
         return [one.running for one in self._subagents.values()]
 
     def _ended_text(self) -> list[str]:
-        return [*self._ended_thought(), *self._markdown.end(self._width)]
+        return [*self._ended_thought(), *self._spaced(self._markdown.end(self._width))]
+
+    def _spaced(self, text: list[str]) -> list[str]:
+        """Return lines of text with an empty one before them where they stand behind calls."""
+        gap = [""] if text and self._last == "call" else []
+        self._last = "text" if text else self._last
+        return [*gap, *text]
 
     def _ended_thought(self) -> list[str]:
         text, self._thought = self._thought, ""
