@@ -269,6 +269,7 @@ class ChatTerminal:
                 f"The run goes on without you. `kaged chat --session {self._chat.session_id}`"
                 " shows the session."
             )
+        self.prompt.flush()
 
 
 def _echo(line: str) -> Sequence[str]:

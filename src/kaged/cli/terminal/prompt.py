@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEY_PAUSE_S: Final = 0.1
 """How long Esc waits for what may follow it, since other keys begin with it as well."""
 
+REFRESH_S: Final = 0.25
 MESSAGE_LIMIT_CHARS: Final = 500_000
 SPARED_LINES: Final = 8
 MARK: Final = "> "
@@ -48,6 +49,9 @@ class ChatPrompt:
         self._interrupt = interrupt
         self._steer = steer
         self._live: list[str] = []
+        self._next_live: list[str] = []
+        self._pending: list[str] = []
+        self._writing = False
         self._asked: str | None = None
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._lock = threading.Lock()
@@ -63,8 +67,10 @@ class ChatPrompt:
             key_bindings=self._keys(),
             reserve_space_for_menu=6,
             erase_when_done=True,
+            refresh_interval=REFRESH_S,
             **session,
         )
+        self._session.app.before_render += self._look
         self._session.app.ttimeoutlen = KEY_PAUSE_S
         self._session.app.timeoutlen = KEY_PAUSE_S
 
@@ -73,9 +79,11 @@ class ChatPrompt:
     def line(self) -> str | None:
         """Return what a person typed; None when they want to leave."""
         try:
-            return self._session.prompt()
+            return self._session.prompt(pre_run=self.flush)
         except (EOFError, KeyboardInterrupt):
             return None
+        finally:
+            self.flush()
 
     def ask(self, question: str) -> str | None:
         """Ask something and wait for the next line; called by the thread that follows a run."""
@@ -109,30 +117,43 @@ class ChatPrompt:
         below = [fitted(one, columns - 1) for one in live]
         app = self._session.app
         with self._lock:
-            loop = app.loop if app.is_running else None
-            if loop is None:
-                _write(finished)
-                self._live = below
-                return
-        with suppress(RuntimeError):  # the loop has ended meanwhile, and the lines with the chat
-            loop.call_soon_threadsafe(self._apply, list(finished), below)
+            self._pending += finished
+            self._next_live = below
+        loop, context = app.loop, app.context
+        if app.is_running and loop is not None and context is not None:
+            # A loop that ends meanwhile leaves the lines to the next prompt.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._draw, context=context)
 
     def write(self, lines: Sequence[str]) -> None:
         """Write finished lines above the prompt."""
-        self.update(lines, self._live)
+        self.update(lines, self._next_live)
 
-    def _apply(self, finished: list[str], live: list[str]) -> None:
-        """On the prompt's loop: write, then draw the prompt anew below it."""
-        if not finished:
-            self._live = live
+    def flush(self) -> None:
+        """Write what waits. Only where no prompt is drawn."""
+        with self._lock:
+            lines, self._pending = self._pending, []
+            self._live = self._next_live
+        _write(lines)
+
+    def _draw(self) -> None:
+        """On the prompt's loop: write what waits, and draw the prompt anew below it."""
+        if self._pending:
+            run_in_terminal(self.flush)
+        else:
+            self._live = self._next_live
             self._session.app.invalidate()
-            return
 
-        def write() -> None:
-            _write(finished)
-            self._live = live
+    def _look(self, _app: object) -> None:
+        """Before the prompt is drawn: see to lines that came while none was there."""
+        if self._pending and not self._writing:
+            self._writing = True
 
-        run_in_terminal(write)
+            def write() -> None:
+                self._writing = False
+                self.flush()
+
+            run_in_terminal(write)
 
     def _refresh(self) -> None:
         app = self._session.app
