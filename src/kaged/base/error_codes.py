@@ -346,6 +346,9 @@ _DEBUG: _Rows = {
     "dap_unsupported": (409, "The adapter says that it cannot do this; nothing was sent to it."),
 }
 _MODELS: _Rows = {
+    "model_answer_cut": (502, "The answer was cut off at its limit of tokens."),
+    "model_answer_empty": (502, "The model answered with nothing."),
+    "model_answer_filtered": (502, "The vendor stopped the answer because of its content."),
     "model_bad_answer": (502, "What came back is not an answer, or too large for one."),
     "model_context_exceeded": (413, "The window is larger than the model takes."),
     "model_rate_limited": (429, "The vendor limits the rate of requests."),

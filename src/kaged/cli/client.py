@@ -62,6 +62,12 @@ class DaemonClient:
 
             self._http = RemoteHttp(remote, **limits)
 
+    def another(self) -> Self:
+        """Return a client of the same daemon with a connection of its own, for another thread."""
+        other = type(self)(self._socket, remote=self._remote)
+        other.base = self.base
+        return other
+
     def below(self, base: str) -> Self:
         """Return this client with all paths below `base`."""
         inner = copy(self)

@@ -19,7 +19,7 @@ NOTE_CHARS: Final = 300
 MAX_LISTED: Final = 20
 MAX_TEXT_CHARS: Final = 4_000_000
 
-_MARKS: Final = {
+MARKS: Final = {
     "completed": ("✓", "ok", "32"),
     "denied": ("✗", "denied", "31"),
     "failed": ("!", "failed", "33"),
@@ -94,7 +94,7 @@ class RunView:
 
     def note(self, text: str) -> None:
         """Print a note beside the agent's words."""
-        self._line((text, ""))
+        self._write_line((text, ""))
 
     # -- one method per event; what has none is not shown --------------------------------------
 
@@ -131,27 +131,27 @@ class RunView:
         agent = str(data.get("agent"))
         said = self._aside.pop(agent, "")
         if said.strip():
-            self._line((f"  {_key(agent)}: {one_line(said)}", _DIM))
+            self._write_line((f"  {agent_key(agent)}: {one_line(said)}", _DIM))
         if agent == self._agent:
             self._break()
 
     def _on_tool_started(self, data: dict[str, Any]) -> None:
-        gist = _gist(data)
+        gist = gist_of_call(data)
         self._running[str(data["request_id"])] = (gist, self._clock.monotonic_s())
         self._break()
         self.tick()
 
     def _on_tool_finished(self, data: dict[str, Any]) -> None:
-        gist, _ = self._running.pop(str(data["request_id"]), (_gist(data), 0.0))
+        gist, _ = self._running.pop(str(data["request_id"]), (gist_of_call(data), 0.0))
         self.calls += 1
         status = str(data.get("status"))
-        mark, word, colour = _MARKS.get(status, ("?", status, "0"))
+        mark, word, colour = MARKS.get(status, ("?", status, "0"))
         caller = str(data.get("caller"))
-        indent = "" if caller == self._agent else f"  {_key(caller)} "
+        indent = "" if caller == self._agent else f"  {agent_key(caller)} "
         took = f"{float(data.get('duration_ms') or 0):.0f} ms"
-        why = "" if status == "completed" else f": {_why(data.get('error'))}"
+        why = "" if status == "completed" else f": {why_of(data.get('error'))}"
         shown = f"{mark} {word:<9}" if self._live else f"{word:<9}"
-        self._line((indent, _DIM), (shown, colour), (f" {gist}  {took}{why}", ""))
+        self._write_line((indent, _DIM), (shown, colour), (f" {gist}  {took}{why}", ""))
 
     def _on_model_retried(self, data: dict[str, Any]) -> None:
         wait = float(data.get("wait_s") or 0)
@@ -162,7 +162,7 @@ class RunView:
 
     def _on_compaction_finished(self, data: dict[str, Any]) -> None:
         before, after = data.get("tokens_before"), data.get("tokens_after")
-        self._line((f"~ context window compacted: {before} → {after} tokens", _DIM))
+        self._write_line((f"~ context window compacted: {before} → {after} tokens", _DIM))
 
     def _on_run_ended(self, data: dict[str, Any]) -> None:
         for word, told in (
@@ -217,7 +217,7 @@ class RunView:
             self._err.flush()
             self._status_shown = False
 
-    def _line(self, *pieces: tuple[str, str]) -> None:
+    def _write_line(self, *pieces: tuple[str, str]) -> None:
         """Write a line beside the agent's words; each piece is (text, colour)."""
         if self._json:
             return
@@ -233,7 +233,7 @@ class RunView:
         where.flush()
 
 
-def _gist(data: dict[str, Any]) -> str:
+def gist_of_call(data: dict[str, Any]) -> str:
     """Return a call in a few words: the tool, and the parameter that says the most."""
     params = data.get("params")
     told = ""
@@ -244,10 +244,12 @@ def _gist(data: dict[str, Any]) -> str:
     return gist if len(gist) <= GIST_CHARS else gist[: GIST_CHARS - 1] + "…"
 
 
-def _why(error: object) -> str:
+def why_of(error: object) -> str:
+    """Return why a call failed, in one line."""
     said = error.get("message") or error.get("code") if isinstance(error, dict) else error
     return one_line(said or "no reason given")[:NOTE_CHARS]
 
 
-def _key(agent: str) -> str:
+def agent_key(agent: str) -> str:
+    """Return the last part of an agent's path."""
     return agent.rpartition(".")[2]

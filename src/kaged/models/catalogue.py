@@ -167,6 +167,7 @@ class ModelCatalogue:
             clock=self._clock,
             parallel=entry.parallel if isinstance(attempts, VendorModel) else None,
             sleep=self._sleep,
+            price=attempts.priced if isinstance(attempts, VendorModel) else lambda usage: usage,
         )
         made = self._made[alias] = _Made(entry, stamp, attempts, model)
         return made

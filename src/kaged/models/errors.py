@@ -58,6 +58,12 @@ class ModelContextExceeded(ModelRefused):
     code = "model_context_exceeded"
 
 
+class IncompleteAnswer(ModelError):
+    """The model's last words are no answer: cut off, filtered, or nothing at all."""
+
+    code = "model_answer_cut"
+
+
 class ModelBadAnswer(ModelError):
     """What came back is no answer: not the protocol, or larger than any answer may be."""
 

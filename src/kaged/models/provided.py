@@ -244,7 +244,8 @@ def _message(message: turn.ModelMessage) -> JsonObject:
             if message.text:
                 blocks.append({"type": "text", "text": message.text})
             for one in message.tool_calls:
-                asked: JsonObject = {"id": one.id, "name": one.name, "input": one.arguments or {}}
+                wrote: JsonValue = {"not_json": one.raw} if one.arguments is None else one.arguments
+                asked: JsonObject = {"id": one.id, "name": one.name, "input": wrote}
                 blocks.append({"type": "tool_call", **asked})
         case _:
             blocks.append({"type": "text", "text": message.text})

@@ -11,7 +11,8 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
-from typing import Protocol
+from dataclasses import replace
+from typing import Final, Protocol
 
 from kaged.base import Clock
 from kaged.base.lazy_dataclass import dataclass
@@ -19,8 +20,11 @@ from kaged.base.log import get_logger
 from kaged.models import turn
 from kaged.models.errors import ModelError, ModelRateLimited
 
-AttemptEvent = turn.TextDelta | turn.ThinkingDelta | turn.TurnFinished
+AttemptEvent = turn.TextDelta | turn.ThinkingDelta | turn.UsageSoFar | turn.TurnFinished
+Price = Callable[[turn.Usage], turn.Usage]
 Sleep = Callable[[float], Awaitable[None]]
+
+CHARS_PER_TOKEN: Final = 4
 
 _log = get_logger("kaged.models")
 
@@ -73,7 +77,9 @@ class RetryingModel:
         parallel: int | None = None,
         sleep: Sleep = asyncio.sleep,
         chance: Callable[[], float] = random.random,
+        price: Price = lambda usage: usage,
     ) -> None:
+        """`price` adds to what an unfinished answer took what that costs."""
         self.alias = attempts.alias
         self._attempts = attempts
         self._policy = policy
@@ -81,6 +87,7 @@ class RetryingModel:
         self._room = nullcontext() if parallel is None else asyncio.Semaphore(parallel)
         self._sleep = sleep
         self._chance = chance
+        self._price = price
         self._not_before_s = 0.0
 
     @property
@@ -115,10 +122,31 @@ class RetryingModel:
             else:
                 return
 
-    async def _once(self, request: turn.ModelRequest, number: int) -> AsyncGenerator[AttemptEvent]:
-        async with self._room, aclosing(self._attempts.attempt(request, number)) as events:
-            async for event in events:
-                yield event
+    async def _once(
+        self, request: turn.ModelRequest, number: int
+    ) -> AsyncGenerator[turn.TextDelta | turn.ThinkingDelta | turn.TurnFinished]:
+        """Make one attempt. What it took is counted in any case: the vendor counts it, too."""
+        known, chars, began, settled = turn.Usage(), 0, False, False
+        async with self._room:
+            try:
+                async with aclosing(self._attempts.attempt(request, number)) as events:
+                    async for event in events:
+                        began = True
+                        match event:
+                            case turn.UsageSoFar():
+                                known = event.usage
+                                continue
+                            case turn.TurnFinished():
+                                settled = True  # whoever takes it counts it
+                            case _:
+                                chars += len(event.text)
+                        yield event
+            except ModelError:
+                settled = settled or not began  # who does not answer at all takes nothing
+                raise
+            finally:
+                if not settled:
+                    request.unfinished.add(self._price(taken_so_far(request, known, chars)))
 
     async def _wait_for_others(self) -> None:
         wait_s = self._not_before_s - self._clock.monotonic_s()
@@ -140,3 +168,19 @@ class RetryingModel:
                 until = self._clock.monotonic_s() + wanted_s
                 self._not_before_s = max(self._not_before_s, until)
         return pause_s
+
+
+def taken_so_far(request: turn.ModelRequest, known: turn.Usage, chars: int) -> turn.Usage:
+    """Return what an unfinished answer took: as the vendor counted, or an estimate by length."""
+    read = known.input_tokens or sum(map(_length, request.messages)) // CHARS_PER_TOKEN
+    return replace(
+        known,
+        input_tokens=max(read, 1),
+        output_tokens=max(known.output_tokens, -(-chars // CHARS_PER_TOKEN)),
+    )
+
+
+def _length(message: turn.ModelMessage) -> int:
+    if isinstance(message, turn.ToolResultMessage):
+        return len(message.content)
+    return len(message.text)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kaged.base import JsonObject
 from kaged.base.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from kaged.models.vendor_parts import VendorParts
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
 
@@ -41,11 +44,15 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A turn of the model: what it said, and the tools it called."""
+    """A turn of the model: what it said, and the tools it called.
+
+    `parts` are the vendor's marks on it, if it made any: it wants them back.
+    """
 
     text: str = ""
     tool_calls: tuple[ModelToolCall, ...] = ()
     thinking: str = ""
+    parts: VendorParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +78,6 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """One question to a model: the window, and the tools that it may call.
-
-    `agent` is the path of the agent that asks; vendors never see it, scripts go by it. Nor do they
-    see project and session, in which models are found that a project's scripts provide.
-    """
-
-    messages: Sequence[ModelMessage]
-    tools: Sequence[ToolSpec] = ()
-    settings: JsonObject = field(default_factory=dict)
-    agent: str = "primary"
-    project_id: str = ""
-    session_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Usage:
     """What a turn took. `cost_usd` is None when nobody knows the price."""
 
@@ -104,6 +95,35 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             sum(costs) if costs else None,
         )
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """Counts what answers took that did not come to their end: canceled, or cut off."""
+
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, usage: Usage) -> None:
+        """Count one of them."""
+        self.usage = self.usage.plus(usage)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One question to a model: the window, and the tools that it may call.
+
+    `agent` is the path of the agent that asks; vendors never see it, scripts go by it. Nor do they
+    see project and session, in which models are found that a project's scripts provide. What is
+    begun and not finished for it is counted in `unfinished`.
+    """
+
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ToolSpec] = ()
+    settings: JsonObject = field(default_factory=dict)
+    agent: str = "primary"
+    project_id: str = ""
+    session_id: str = ""
+    unfinished: Unfinished = field(default_factory=Unfinished, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +148,13 @@ class ThinkingDelta:
     """A piece of what the model thinks aloud."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSoFar:
+    """What an attempt took up to here, as the vendor counts it. Seen by no caller of a model."""
+
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)

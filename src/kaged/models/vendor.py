@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kaged.base import Clock
 from kaged.config.localconfig import ModelEntry
 from kaged.models.retrying import AttemptEvent
-from kaged.models.turn import ModelRequest
+from kaged.models.turn import ModelRequest, Usage
 
 if TYPE_CHECKING:
     from kaged.models.vendor_talk import VendorTalk
@@ -52,6 +52,10 @@ class VendorModel:
         async with aclosing(self._talk.ask(request)) as events:
             async for event in events:
                 yield event
+
+    def priced(self, usage: Usage) -> Usage:
+        """Add what an unfinished answer costs, if that is known."""
+        return usage if self._talk is None else self._talk.priced(usage)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -22,6 +22,12 @@ _PASSING: Final = (
     TimeoutError,
     OSError,
 )
+_NETWORK_OF_AWS: Final = frozenset(
+    {
+        "ConnectTimeoutError", "ConnectionClosedError", "EndpointConnectionError",
+        "HTTPClientError", "ReadTimeoutError", "ResponseStreamingError",
+    }
+)  # fmt: skip
 _PASSING_STATUSES: Final = frozenset({408, 409, 425, 429})
 
 
@@ -71,11 +77,15 @@ def model_error(error: BaseException, alias: str, key: Secret[str] | None) -> er
 def _by_kind(
     error: BaseException, alias: str, says: str, after_s: float | None
 ) -> errors.ModelError:
-    passing = isinstance(error, _PASSING) or (
-        # The base class is what an answer without an end becomes, and one that is no JSON.
-        isinstance(error, vendor.ModelAPIError)
-        and not isinstance(error, vendor.ModelHTTPError)
-        and not isinstance(error.__cause__, ValueError)
+    passing = (
+        isinstance(error, _PASSING)
+        or _is_of_network(error)
+        or (
+            # The base class is what an answer without an end becomes, and one that is no JSON.
+            isinstance(error, vendor.ModelAPIError)
+            and not isinstance(error, vendor.ModelHTTPError)
+            and not isinstance(error.__cause__, ValueError)
+        )
     )
     if isinstance(error, vendor.ModelHTTPError) and not passing:
         passing = error.status_code >= 500 or error.status_code in _PASSING_STATUSES
@@ -92,7 +102,7 @@ def _by_kind(
             retry_after_s=after_s,
             vendor_says=says,
         )
-    if isinstance(error, (vendor.UserError, ImportError)):
+    if isinstance(error, (vendor.UserError, ImportError)) or _is_of_aws(error):
         return errors.ModelRefused(
             f"{alias} cannot be used as it is written in local.toml.",
             fix="See vendor_says; `kaged model check` tries it.",
@@ -101,6 +111,15 @@ def _by_kind(
     return errors.ModelBadAnswer(
         f"The server behind {alias} sent an invalid answer.", vendor_says=says
     )
+
+
+def _is_of_network(error: BaseException) -> bool:
+    return _is_of_aws(error) and type(error).__name__ in _NETWORK_OF_AWS
+
+
+def _is_of_aws(error: BaseException) -> bool:
+    """Return whether the library of AWS raised it before anything was sent: no keys, no region."""
+    return type(error).__module__ == "botocore.exceptions"
 
 
 def _gist(error: BaseException) -> str:

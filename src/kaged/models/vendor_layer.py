@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -21,8 +22,9 @@ from kaged.base import JsonValue
 from kaged.config.localconfig import ModelEntry
 from kaged.models import turn
 from kaged.models.errors import ModelRefused
+from kaged.models.vendor_parts import VendorPart, VendorParts, kept_parts
 
-RAW_SHOWN_CHARS: Final = 2000
+RAW_SHOWN_CHARS: Final = 20_000
 OLLAMA_URL: Final = "http://127.0.0.1:11434/v1"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 
@@ -31,6 +33,10 @@ _OWN_PROTOCOL: Final = frozenset(
     {"anthropic", "bedrock", "cohere", "google", "google-cloud", "groq", "huggingface", "mistral"}
 )
 _KEYLESS: Final = frozenset({"bedrock", "google-cloud"})
+# Where a question says what the vendor may keep of it for the next one. Others keep it unasked, or
+# are servers that need not know the word.
+_CACHES_WHEN_ASKED: Final = frozenset({"anthropic", "bedrock", "openrouter"})
+_BEDROCK_REGION: Final = re.compile(r"https://bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 # What an agent of a project may ask for. Headers and bodies are the operator's alone.
 _REQUEST_SETTINGS: Final = frozenset(
     {
@@ -68,6 +74,8 @@ def open_model(alias: str, entry: ModelEntry, client: httpx2.AsyncClient) -> Mod
     if vendor in {"openai", "openai-responses"} and base_url is None:
         base_url = OPENAI_URL
     given = {"api_key": key, "base_url": base_url, "http_client": client}
+    if vendor == "bedrock":
+        given["region_name"] = _region(alias, base_url)
     return infer_model(f"{kind}:{name}", lambda wanted: _provider(wanted, given))
 
 
@@ -81,8 +89,24 @@ def _provider(vendor: str, given: Mapping[str, Any]) -> Provider[Any]:
 _FINISHES: Final = OpenAIModelProfile(openai_chat_streaming_requires_finish_reason=True)
 
 
-def their_messages(messages: Sequence[turn.ModelMessage]) -> list[theirs.ModelMessage]:
-    """Write a window as the library wants it. Thinking is not sent back."""
+def _region(alias: str, base_url: str | None) -> str | None:
+    """Return the region that a server of Bedrock stands in; None for a server of another name."""
+    if base_url is None:
+        raise ModelRefused(
+            f"[models.{alias}] does not say where its server is.",
+            fix='Write base_url = "https://bedrock-runtime.REGION.amazonaws.com".',
+        )
+    found = _BEDROCK_REGION.match(base_url)
+    return found[1] if found else "us-east-1"  # only what is signed names it then
+
+
+def their_messages(
+    messages: Sequence[turn.ModelMessage], model: str = ""
+) -> list[theirs.ModelMessage]:
+    """Write a window as the library wants it, for the model `vendor:name`.
+
+    Thinking goes back only to the model that thought it, and only if that put its mark on it.
+    """
     found: list[theirs.ModelMessage] = []
     asked: list[theirs.ModelRequestPart] = []
 
@@ -108,9 +132,14 @@ def their_messages(messages: Sequence[turn.ModelMessage]) -> list[theirs.ModelMe
                 )
             case turn.AssistantMessage():
                 close()
-                parts = _their_answer(message)
-                if parts:
-                    found.append(theirs.ModelResponse(parts=parts))
+                marks = message.parts
+                if marks is None or marks.model != model or not marks.fits(message):
+                    parts = _their_answer(message)
+                    if parts:
+                        found.append(theirs.ModelResponse(parts=parts))
+                    continue
+                parts = _their_parts(message, marks)
+                found.append(theirs.ModelResponse(parts=parts, provider_name=marks.vendor))
     close()
     return found
 
@@ -123,6 +152,53 @@ def _their_answer(message: turn.AssistantMessage) -> list[theirs.ModelResponsePa
         theirs.ToolCallPart(call.name, _arguments(call), call.id) for call in message.tool_calls
     ]
     return parts
+
+
+def _their_parts(
+    message: turn.AssistantMessage, marks: VendorParts
+) -> list[theirs.ModelResponsePart]:
+    """Write an answer in the parts it came in, with the vendor's marks."""
+    parts: list[theirs.ModelResponsePart] = []
+    calls = iter(message.tool_calls)
+    thought = said = 0
+    for one in marks.parts:
+        given: dict[str, Any] = {"id": one.id, "provider_details": one.details}
+        if one.marked:
+            given["provider_name"] = marks.vendor
+        match one.kind:
+            case "thinking":
+                text = message.thinking[thought : thought + one.chars]
+                thought += one.chars
+                parts.append(theirs.ThinkingPart(text, signature=one.signature, **given))
+            case "text":
+                text = message.text[said : said + one.chars]
+                said += one.chars
+                if text:
+                    parts.append(theirs.TextPart(text, **given))
+            case "call":
+                call = next(calls)
+                parts.append(theirs.ToolCallPart(call.name, _arguments(call), call.id, **given))
+    return parts
+
+
+def vendor_parts(response: theirs.ModelResponse, model: str) -> VendorParts | None:
+    """Return the marks that a vendor put on its answer; None when it wants nothing back."""
+    parts: list[VendorPart] = []
+    vendor = response.provider_name
+    for one in response.parts:
+        match one:
+            case theirs.ThinkingPart():
+                marks = one.id, one.signature, one.provider_details
+                parts.append(VendorPart("thinking", len(one.content), *marks))
+            case theirs.TextPart():
+                parts.append(
+                    VendorPart("text", len(one.content), one.id, None, one.provider_details)
+                )
+            case theirs.ToolCallPart():
+                parts.append(VendorPart("call", 0, one.id, None, one.provider_details))
+            case _:
+                pass
+    return None if vendor is None else kept_parts(model, vendor, parts)
 
 
 def _arguments(call: turn.ModelToolCall) -> str:
@@ -148,7 +224,10 @@ def their_parameters(tools: Sequence[turn.ToolSpec]) -> ModelRequestParameters:
 
 def their_settings(entry: ModelEntry, request: turn.ModelRequest) -> ModelSettings:
     """Put the operator's settings and the agent's together; attempts are counted by us alone."""
+    vendor = entry.model.partition(":")[0]
+    caches: dict[str, JsonValue] = {"cache": True} if vendor in _CACHES_WHEN_ASKED else {}
     wanted: dict[str, JsonValue] = {
+        **caches,
         **entry.settings,
         **{name: value for name, value in request.settings.items() if name in _REQUEST_SETTINGS},
     }

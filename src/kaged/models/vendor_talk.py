@@ -6,11 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from pydantic_ai import messages as theirs
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.models import Model as TheirModel
+from pydantic_ai.usage import RequestUsage
 
 from kaged.base import Clock
 from kaged.base.log import get_logger
@@ -26,6 +28,7 @@ from kaged.models.vendor_layer import (
     their_messages,
     their_parameters,
     their_settings,
+    vendor_parts,
 )
 from kaged.models.wire import vendor_client
 
@@ -35,6 +38,7 @@ _FINISHES: Final[dict[str, turn.FinishReason]] = {
     "content_filter": "content_filter",
     "tool_call": "tool_calls",
 }
+_CUT: Final = "incomplete"
 _log = get_logger("kaged.models")
 
 
@@ -68,6 +72,11 @@ class VendorTalk:
             # Without a cause: a traceback of it would show what was sent, key included.
             raise failed from None
 
+    def priced(self, usage: turn.Usage) -> turn.Usage:
+        """Add what this costs, if that is known."""
+        vendor, _, name = self._entry.model.partition(":")
+        return priced(vendor, name, usage, self._entry.usd_per_million)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
@@ -82,18 +91,23 @@ class VendorTalk:
             response = await stack.enter_async_context(
                 model_request_stream(
                     self._model,
-                    their_messages(request.messages),
+                    their_messages(request.messages, self._entry.model),
                     model_settings=their_settings(self._entry, request),
                     model_request_parameters=their_parameters(request.tools),
                 )
             )
         events = aiter(response)
         answer = TurnBuilder()
+        told = turn.Usage()
         while True:
             async with asyncio.timeout(self._patience_s(until_s)):
                 event = await anext(events, None)
             if event is None:
                 break
+            counted_now = _usage(response.usage)
+            if counted_now != told:
+                told = counted_now
+                yield turn.UsageSoFar(told)
             piece = _take(event, answer)
             if piece is not None:
                 yield piece
@@ -107,6 +121,9 @@ class VendorTalk:
 
     def _turn(self, answer: TurnBuilder, response: theirs.ModelResponse) -> turn.ModelTurn:
         message = answer.message()
+        parts = vendor_parts(response, self._entry.model)
+        if parts is not None and parts.fits(message):
+            message = replace(message, parts=parts)
         reason = response.finish_reason
         if reason == "error":
             raise ModelUnavailable(
@@ -114,21 +131,24 @@ class VendorTalk:
             )
         if reason == "content_filter" and not message.text and not message.tool_calls:
             raise ModelRefused(f"The vendor of {self._alias} does not let the model answer this.")
+        if reason is None and (response.provider_details or {}).get("finish_reason") == _CUT:
+            reason = "length"  # a server that does not say what else ended it
         finish = _FINISHES.get(reason or "stop", "other")
-        vendor, _, name = self._entry.model.partition(":")
-        took = response.usage
-        usage = turn.Usage(
-            counted(took.input_tokens),
-            counted(took.output_tokens),
-            counted(took.cache_read_tokens),
-        )
         return turn.ModelTurn(
             message,
-            priced(vendor, name, usage, self._entry.usd_per_million),
+            self.priced(_usage(response.usage)),
             # Some servers say `stop` when the model calls tools.
             "tool_calls" if message.tool_calls and finish == "stop" else finish,
             self._entry.model,
         )
+
+
+def _usage(took: RequestUsage) -> turn.Usage:
+    return turn.Usage(
+        counted(took.input_tokens),
+        counted(took.output_tokens),
+        counted(took.cache_read_tokens),
+    )
 
 
 def _take(

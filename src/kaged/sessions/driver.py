@@ -24,6 +24,7 @@ from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
+from kaged.sessions.queued_requests import QueuedMessage
 from kaged.sessions.run_ends import RunEnds
 from kaged.sessions.run_options import OPERATOR, RunOptions
 from kaged.sessions.run_plan import (
@@ -170,6 +171,30 @@ class SessionDriver:
         self.queued.person_spoke(session_id)
         options = RunOptions(model, max_steps, operator, agent, identity)
         live = await self._start(session, cause, options, text, pinned=pinned)
+        return live.run.run_id
+
+    async def queue(self, session_id: str, text: str, operator: str) -> str | None:
+        """Hand a message to the run under way, for the end of the agent's turn; return its id.
+
+        None when no run is under way. A run acts for the person who started it, so nobody else can
+        speak into it.
+
+        Raises:
+            KagedError: `session_busy`; the run acts for somebody else.
+            KagedError: `quota_exceeded`; too many messages wait already.
+        """
+        live = self._by_session.get(session_id)
+        if live is None:
+            return None
+        if live.run.operator_id != operator:
+            raise KagedError(
+                "The run of this session that is active was started by somebody else.",
+                code="session_busy",
+                fix="wait for it, or cancel it",
+                session_id=session_id,
+            )
+        self.queued.person_spoke(session_id)
+        self.queued.say(session_id, QueuedMessage(text, operator))
         return live.run.run_id
 
     async def resume(

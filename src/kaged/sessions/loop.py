@@ -6,13 +6,14 @@ compact if full → assemble → ask the model → store its turn → make its t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
-from kaged.models.errors import ModelBadAnswer, ModelContextExceeded
+from kaged.kernel.describe import brief_policy
+from kaged.models.errors import IncompleteAnswer, ModelBadAnswer, ModelContextExceeded
 from kaged.models.turn import (
     ModelRequest,
     ModelToolCall,
@@ -26,7 +27,7 @@ from kaged.sessions.agent_run import AgentEnd
 from kaged.sessions.agent_run_factory import tell
 from kaged.sessions.compacting import CONTEXT_EXCEEDED, REQUESTED
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
-from kaged.sessions.messages import AskedCall, text_block
+from kaged.sessions.messages import VENDOR_PARTS, AskedCall, text_block
 from kaged.sessions.prompt import assemble
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 MAX_CALLS_PER_TURN: Final = 64
 MAX_TURN_CHARS: Final = 1_000_000
 MAX_NAME_CHARS: Final = 200
+MAX_SAID_CHARS: Final = 4000
+"""How much of an incomplete answer the error tells."""
+
 NOT_MADE: Final = (
     "This call was not made, because the session waits for the operator. Make it again if it is "
     "still wanted."
@@ -84,7 +88,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
 
     Raises:
         KagedError: `step_limit_reached`; it may not go on.
-        ModelError: its model did not answer.
+        ModelError: its model did not answer, or not to the end.
         PipelineRefused, ReportedError: a policy ended it.
     """
     while True:
@@ -93,7 +97,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
         require_context_space(agent_run)
         await parts.compactor.check(agent_run)
         agent_run.turns += 1
-        parts.announce(agent_run.event("turn.started", {"index": agent_run.turns}))
+        parts.announce(agent_run.event("turn.started", _began(agent_run)))
         turn = await ask(agent_run, parts)
         calls = await keep_turn(agent_run, turn, parts)
         if calls and not agent_run.run.paused:
@@ -101,9 +105,9 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
         elif calls:
             # Another agent of this run asked the operator while this one's model was thinking.
             await parts.tools.close(agent_run, NOT_MADE)
-        parts.announce(
-            agent_run.event("turn.ended", {"index": agent_run.turns, "had_tool_calls": bool(calls)})
-        )
+        ended: JsonObject = {"index": agent_run.turns, "had_tool_calls": bool(calls)}
+        ended["cost_usd"] = agent_run.run.spending.usage.cost_usd
+        parts.announce(agent_run.event("turn.ended", ended))
         if calls and agent_run.run.paused:
             return AgentEnd(paused=True)
         if agent_run.is_top and await parts.between_turns(agent_run.run.session_id):
@@ -112,7 +116,43 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
             return AgentEnd(False, turn.message.text, "stopped")
         told = agent_run.is_top and await take_queued(agent_run, parts)
         if not calls and not told:
+            require_whole_answer(turn, agent_run)
             return AgentEnd(False, turn.message.text, turn.finish_reason)
+
+
+def require_whole_answer(turn: ModelTurn, agent_run: AgentRun) -> None:
+    """Check that an agent's last words are an answer, and all of it.
+
+    What there is of one stands in the transcript in any case.
+
+    Raises:
+        IncompleteAnswer: `model_answer_cut`, `model_answer_filtered`, `model_answer_empty`.
+    """
+    alias, said = agent_run.model.alias, turn.message.text
+    about: JsonObject = {"agent": agent_run.path}
+    if said.strip():
+        about["said"] = said[:MAX_SAID_CHARS]
+    if turn.finish_reason == "length":
+        raise IncompleteAnswer(
+            f"The answer of {alias} was cut off at its limit of tokens.",
+            code="model_answer_cut",
+            fix="send a message to let it go on, or raise max_tokens in the settings of the model",
+            **about,
+        )
+    if turn.finish_reason == "content_filter":
+        raise IncompleteAnswer(
+            f"The vendor of {alias} stopped the answer because of its content.",
+            code="model_answer_filtered",
+            fix="ask in other words, or use another model",
+            **about,
+        )
+    if not said.strip():
+        raise IncompleteAnswer(
+            f"{alias} answered with nothing: no text and no tool call.",
+            code="model_answer_empty",
+            fix="send a message to let it go on, or use another model",
+            **about,
+        )
 
 
 async def take_queued(agent_run: AgentRun, parts: LoopParts) -> bool:
@@ -185,6 +225,8 @@ async def keep_turn(
     if said.text or not calls:
         blocks.append(text_block(said.text[:MAX_TURN_CHARS]))
     blocks += [_call_block(one) for one in calls]
+    if said.parts is not None:
+        blocks.append({"type": VENDOR_PARTS, **said.parts.as_json()})
     usage = turn.usage
     counted: JsonObject = {
         "input": usage.input_tokens,
@@ -256,7 +298,10 @@ async def _streamed(
         ModelBadAnswer: the stream ended without an end.
     """
     stream = cast("AsyncGenerator[ModelEvent]", agent_run.model.stream(request))
-    async with aclosing(stream) as events:
+    async with AsyncExitStack() as stack:
+        # However it ends: what was begun and thrown away has been paid for.
+        stack.callback(_count_unfinished, agent_run, request)
+        events = await stack.enter_async_context(aclosing(stream))
         async for event in events:
             match event:
                 case TurnFinished():
@@ -275,6 +320,21 @@ async def _streamed(
                     }
                     parts.announce(agent_run.event("model.retried", data))
     raise ModelBadAnswer("The model's answer broke off before its end.", agent=agent_run.path)
+
+
+def _began(agent_run: AgentRun) -> JsonObject:
+    """Return what whoever looks on is told as a turn begins."""
+    return {
+        "index": agent_run.turns,
+        "model": agent_run.model.alias,
+        "tokens": agent_run.tokens,
+        "context_tokens": agent_run.model.context_tokens,
+        "cage": brief_policy(agent_run.snapshot.policy, agent_run.run.snapshot.project_root),
+    }
+
+
+def _count_unfinished(agent_run: AgentRun, request: ModelRequest) -> None:
+    agent_run.run.spending.add_unfinished(request.unfinished.usage)
 
 
 def _distinct(calls: tuple[ModelToolCall, ...]) -> list[ModelToolCall]:

@@ -20,6 +20,9 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.entry import Entry, EntryRole
 
 BYTES_PER_TOKEN: Final = 4
+VENDOR_PARTS: Final = "vendor_parts"
+"""The type of the block with a vendor's marks on an answer; only model clients read it."""
+
 MESSAGE_OVERHEAD: Final = 4
 """What roles and separators around a message take."""
 

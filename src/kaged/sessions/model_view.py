@@ -14,8 +14,16 @@ from kaged.models.turn import (
     ToolResultMessage,
     UserMessage,
 )
+from kaged.models.vendor_parts import VendorParts, parts_of_json
 from kaged.sessions.entry import EntryRole
-from kaged.sessions.messages import INTERRUPTED, AskedCall, WindowMessage, results_of, texts_of
+from kaged.sessions.messages import (
+    INTERRUPTED,
+    VENDOR_PARTS,
+    AskedCall,
+    WindowMessage,
+    results_of,
+    texts_of,
+)
 from kaged.sessions.snapshot import ToolNames
 
 UNSETTLED: Final = 4
@@ -128,10 +136,16 @@ class ModelView:
                     text,
                     tuple(
                         ModelToolCall(
-                            one.call_id, self._names.safe(one.name), one.arguments or {}, one.raw
+                            one.call_id, self._names.safe(one.name), one.arguments, one.raw
                         )
                         for one in calls
                     ),
                     "\n".join(texts_of(message.blocks, "thinking")),
+                    _vendor_parts(message),
                 )
                 return _Turn(said, calls)
+
+
+def _vendor_parts(message: WindowMessage) -> VendorParts | None:
+    found = next((one for one in message.blocks if one.get("type") == VENDOR_PARTS), None)
+    return None if found is None else parts_of_json(found)

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.models.turn import AssistantMessage, ModelToolCall, ModelTurn
+from kaged.sessions import messages as window_messages
 from kaged.sessions.entry import EntryRole
-from kaged.sessions.messages import WindowMessage, message_of, text_block
+from kaged.sessions.messages import VENDOR_PARTS, WindowMessage, message_of, text_block
 from kaged.tools.errors import PipelineRefused
 from kaged.tools.policy_answer import policy_answer
 
@@ -297,6 +298,8 @@ def _changed(message: WindowMessage, now: Message) -> WindowMessage:
             case "tool_result_block":
                 output = outputs.get(str(block.get("call_id")), WITHHELD)
                 blocks.append({**block, "output": output})
+            case window_messages.VENDOR_PARTS:
+                pass  # marks on words that are others now
             case _:
                 blocks.append(block)
     blocks.extend(text_block(left) for left in texts)
@@ -307,7 +310,7 @@ def _withheld(message: WindowMessage) -> WindowMessage:
     blocks: list[JsonObject] = [
         {**one, "output": WITHHELD} if one.get("type") == "tool_result_block" else one
         for one in message.blocks
-        if one.get("type") != "text"
+        if one.get("type") not in {"text", VENDOR_PARTS}
     ]
     if message.role is not EntryRole.TOOL_RESULT:
         blocks.append(text_block(WITHHELD))

@@ -26,6 +26,10 @@ class Spending:
         self.steps += 1
         self.usage = self.usage.plus(usage)
 
+    def add_unfinished(self, usage: Usage) -> None:
+        """Count what answers took that were canceled or cut off."""
+        self.usage = self.usage.plus(usage)
+
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
@@ -43,8 +47,12 @@ class RunEnd:
 
 
 def error_of(error: KagedError) -> JsonObject:
-    """Write an error as runs keep it."""
-    return {"code": error.code, "message": str(error)}
+    """Write an error as runs keep it: with what a vendor said about it, where one did."""
+    written: JsonObject = {"code": error.code, "message": str(error)}
+    says = error.data.get("vendor_says")
+    if isinstance(says, str) and says and says not in error.message:
+        written["vendor_says"] = says
+    return written
 
 
 def end_of(record: AgentRunRecord) -> RunEnd:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.project import TodoReview
+from kaged.models.errors import IncompleteAnswer
 from kaged.sessions.agent_run import AgentRun, RunState, child_key, shortened
 from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.loop import LoopParts, run_agent
@@ -118,6 +119,9 @@ class Delegations:
         except asyncio.CancelledError:
             await parts.tools.close(agent_run, CANCELLED)
             raise
+        except IncompleteAnswer as error:
+            # With what there is of it: whoever asked may be able to use that.
+            raise tool_error_of(error) from error
         if end.paused:
             run.waiting.add(context.request_id)
             return {"interaction_requested": next(iter(run.pauses.values()))}

@@ -21,6 +21,16 @@ AIMOCK = (
 )
 PATIENCE_S = 30.0
 PROTOCOLS = ("openai", "anthropic")
+_VENDORS = {
+    "openai": ("gpt-4o", "/v1"),
+    "openai-responses": ("gpt-5", "/v1"),
+    "anthropic": ("claude-sonnet-4-5", ""),
+    "google": ("gemini-2.5-flash", ""),
+    "bedrock": ("anthropic.claude-3-5-sonnet-20240620-v1:0", ""),
+}
+VENDORS = tuple(_VENDORS)
+"""Every vendor whose protocol the server speaks, as `[models]` names them."""
+
 TRANSMISSION = ("chunkSize", "latency", "truncateAfterChunks", "chaos")
 """What a turn may say about how it is sent."""
 
@@ -87,7 +97,7 @@ class ModelServer:
 
     def local_toml(self, alias: str = "default", protocol: str = "openai", **more: Any) -> str:
         """Return the section of `local.toml` that names this server, spoken to as a vendor's."""
-        name, path = {"openai": ("gpt-4o", "/v1"), "anthropic": ("claude-sonnet-4-5", "")}[protocol]
+        name, path = _VENDORS[protocol]
         model, url = f"{protocol}:{more.pop('name', name)}", f"{self.url}{path}"
         lines = {"model": model, "base_url": url, "api_key": "sk-test"}
         pairs = "".join(

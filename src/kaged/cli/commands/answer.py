@@ -102,9 +102,9 @@ def _follow(
 ) -> None:
     """Answer, and follow the run that continues with it."""
     from kaged.cli.commands.driving import WatchedSession
-    from kaged.cli.runview import RunView
+    from kaged.cli.views import run_view
 
-    view = RunView(as_json=output.as_json)
+    view = run_view(as_json=output.as_json)
     with WatchedSession(client, asked["session_id"], view, output) as talk:
         before = talk.latest_run()
         _send(client, asked, body)

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
-from typing import Annotated, Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
 from kaged.cli.commands.run import MaxSteps, ModelAlias, Thinking
-from kaged.cli.context import locations
-from kaged.cli.output import Output, show_rows
+from kaged.cli.output import Output, counted, one_line, show_rows
 from kaged.cli.runner import AgentPath, DaemonClient, note_restricted, project_command
 
-HISTORY_LINES: Final = 1000
+if TYPE_CHECKING:
+    from kaged.cli.commands.driving import EndedRun, WatchedSession
+    from kaged.cli.runview import RunView
 
-HELP: Final = """\
-/new            start a new session
-/sessions       list the sessions
-/switch ID      switch to another session
-/fork [ENTRY]   fork at an entry, or at the end, and switch to the fork
-/answer         answer the agent's question
-/undo           undo what the last run did to files
-/compact        compact the agent's context window now
-/model [ALIAS]  use another model from now on; without an alias, the agent's own
-/tools          list the agent's tools
-/help           show this list
-/quit           leave; the session is kept
-Everything else is sent to the agent. Ctrl-C cancels its run."""
+COMMANDS: Final = {
+    "new": ("", "start a new session"),
+    "sessions": ("", "list the sessions"),
+    "switch": ("ID", "switch to another session"),
+    "fork": ("[ENTRY]", "fork at an entry, or at the end, and switch to the fork"),
+    "answer": ("", "answer the agent's question"),
+    "undo": ("", "undo what the last run did to files"),
+    "diff": ("", "show what the last run changed in files"),
+    "compact": ("", "compact the agent's context window now"),
+    "context": ("", "show how full the context window is"),
+    "cost": ("", "show what this session took of models"),
+    "model": ("[ALIAS]", "use another model from now on; without an alias, the agent's own"),
+    "tools": ("", "list the agent's tools"),
+    "steer": ("TEXT", "interrupt the agent with a message; in a terminal also: type, then Esc"),
+    "help": ("", "show this list"),
+    "quit": ("", "leave; the session is kept"),
+}
+"""The commands of a chat: what may follow each, and what it does."""
+
+HELP: Final = "\n".join(
+    [
+        *(f"{f'/{name} {more}'.rstrip():<16}{told}" for name, (more, told) in COMMANDS.items()),
+        "Everything else is sent to the agent. Ctrl-C cancels its run.",
+    ]
+)
 
 app = typer.Typer()
 
@@ -51,10 +64,15 @@ def chat(
     """Talk to an agent, message by message. /help lists the commands."""
     note_restricted(client.get(""), output)
     options = {"agent": agent, "model": model, "max_steps": max_steps}
+    if sys.stdin.isatty() and not as_json_or_plain(output):
+        from kaged.cli.commands.chat_terminal import ChatTerminal
+
+        terminal = ChatTerminal(client, options, thinking=thinking)
+        terminal.run(None if new else session or current_session(client))
+        return
     talk = Chat(client, output, options, thinking=thinking)
-    talk.enter(None if new else session or _current(client))
-    with _history():
-        talk.run(_lines(talk))
+    talk.enter(None if new else session or current_session(client))
+    talk.run(_lines(talk))
 
 
 class Chat:
@@ -70,7 +88,12 @@ class Chat:
         self._last_run: str | None = None
         self._follows = False
         self.session_id = ""
-        self._commands: dict[str, Callable[[str], None]] = {
+        self._untitled = False
+
+    @property
+    def _commands(self) -> dict[str, Callable[[str], None]]:
+        """What each command does; made for each line, since a chat can be copied."""
+        return {
             "new": lambda _rest: self.enter(None),
             "sessions": lambda _rest: self._sessions(),
             "switch": self._switch,
@@ -80,8 +103,22 @@ class Chat:
             "compact": lambda _rest: self._compact(),
             "model": self._model,
             "tools": lambda _rest: self._tools(),
+            "diff": lambda _rest: self._diff(),
+            "cost": lambda _rest: self._cost(),
+            "context": lambda _rest: self._context(),
+            "steer": self._say,
             "help": lambda _rest: self._output.line(HELP),
         }
+
+    def beside(self, client: DaemonClient) -> Self:
+        """Return a chat in the same session for another thread, for looking only."""
+        inner = copy(self)
+        inner.use(client)
+        return inner
+
+    def use(self, client: DaemonClient) -> None:
+        """Ask the daemon through this client from now on."""
+        self._client = client
 
     def enter(self, session: str | None) -> None:
         """Enter a session; None starts a new one."""
@@ -91,12 +128,13 @@ class Chat:
             found = self._client.get(f"/sessions/{session}")
         self.session_id = str(found["id"])
         self._follows = bool(found["current"])
+        self._untitled = found.get("title", "") is None
         self._last_run = None
         self._output.note(f"session {self.session_id}")
 
     def follow(self) -> None:
         """Enter the project's current session, if this chat was in the one before."""
-        current = _current(self._client) if self._follows else None
+        current = current_session(self._client) if self._follows else None
         if current is not None and current != self.session_id:
             self._output.note("The project has switched to another session.")
             self.enter(current)
@@ -146,19 +184,34 @@ class Chat:
             self._output.note(found["text"])
         return True
 
-    def _say(self, text: str | None) -> None:
-        """Send a message to the agent; None answers its question."""
-        from kaged.cli.commands.driving import WatchedSession
-        from kaged.cli.runview import RunView
+    def view(self) -> RunView:
+        """Return what the next run is shown by."""
+        from kaged.cli.views import run_view
 
-        view = RunView(
+        return run_view(
             as_json=self._output.as_json, agent=self._options["agent"], thinking=self._thinking
         )
-        with WatchedSession(self._client, self.session_id, view, self._output) as conversation:
-            if text is None:
-                ended = conversation.settle()
-            else:
-                ended = conversation.say(text, **self._options)
+
+    def conversation(self) -> WatchedSession:
+        """Return what sends messages in the session and follows its runs."""
+        from kaged.cli.commands.driving import WatchedSession
+
+        return WatchedSession(self._client, self.session_id, self.view(), self._output)
+
+    def talk(self, conversation: WatchedSession, text: str | None) -> EndedRun | None:
+        """Send a message and follow the run; None answers the pending question."""
+        if text is None:
+            return conversation.settle()
+        return conversation.say(text, **self._options)
+
+    def _say(self, text: str | None) -> None:
+        """Send a message to the agent; None answers its question."""
+        if text == "":
+            self._output.note("/steer needs a text.")
+            return
+        self._give_title(text)
+        with self.conversation() as conversation:
+            ended = self.talk(conversation, text)
             if ended is None:
                 self._output.note(
                     "The agent has no pending question, or there is no terminal to answer on."
@@ -168,6 +221,17 @@ class Chat:
             moved = conversation.switched_to
         if moved is not None:
             self.enter(moved)
+
+    def _give_title(self, text: str | None) -> None:
+        """Name a session after the first thing that is said in it."""
+        from kaged.cli.client import DaemonRefused
+        from kaged.cli.commands.driving import title_of
+
+        title = title_of(text) if self._untitled and text else ""
+        self._untitled = self._untitled and not title
+        if title:
+            with suppress(DaemonRefused):  # somebody else's session, which has the name they like
+                self._client.patch(f"/sessions/{self.session_id}", {"title": title})
 
     def _sessions(self) -> None:
         found = self._client.get("/sessions", {"limit": 20})
@@ -217,6 +281,48 @@ class Chat:
         done = "was compacted" if found.get("compacted") else "needs no compaction"
         self._output.line(f"The context window {done}.")
 
+    def _diff(self) -> None:
+        """Show the edits of the last run, as their tools told them."""
+        params = {"run_id": self._last_run, "limit": 200}
+        if self._last_run is None:
+            self._output.note("There was no run in this chat yet.")
+            return
+        found = self._client.get(f"/sessions/{self.session_id}/tool-calls", params)["items"]
+        edits = [one for one in found if _diff_of(one)]
+        self._output.result(edits)
+        for one in edits:
+            self.show_diff(one_line(one["params"].get("path", "")), _diff_of(one))
+        if not edits:
+            self._output.note("The last run edited no file.")
+
+    def show_diff(self, path: str, diff: str) -> None:
+        """Show one edit."""
+        self._output.line(path)
+        self._output.line(diff)
+
+    def _cost(self) -> None:
+        """Show what the runs of this session took."""
+        runs = list(self._client.pages(f"/sessions/{self.session_id}/runs"))
+        sums = {
+            name: sum((one["usage"] or {}).get(name) or 0 for one in runs)
+            for name in ("input_tokens", "output_tokens", "cached_tokens", "cost_usd")
+        }
+        self._output.result({"runs": len(runs), **sums})
+        cost = f"${sums['cost_usd']:.4f}" if sums["cost_usd"] else "no known price"
+        self._output.line(
+            f"{counted(len(runs), 'run')}: {sums['input_tokens']} tokens in "
+            f"({sums['cached_tokens']} from a cache), {sums['output_tokens']} out, {cost}."
+        )
+
+    def _context(self) -> None:
+        """Show how full the window is, and what a compaction would make of it."""
+        body = {"agent": self._options["agent"], "dry_run": True}
+        found = self._client.post(f"/sessions/{self.session_id}/compact", body)
+        self._output.result(found)
+        for name in ("tokens", "tokens_before", "threshold", "context_tokens", "tokens_after"):
+            if found.get(name) is not None:
+                self._output.line(f"{name.replace('_', ' ')}: {found[name]}")
+
     def _model(self, alias: str) -> None:
         self._options["model"] = alias or None
         self._output.note(f"model: {alias}" if alias else "model: the agent's own")
@@ -229,7 +335,14 @@ class Chat:
         )
 
 
-def _current(client: DaemonClient) -> str | None:
+def _diff_of(call: dict[str, Any]) -> str:
+    result = call.get("result")
+    diff = result.get("diff") if isinstance(result, dict) else None
+    return diff if isinstance(diff, str) else ""
+
+
+def current_session(client: DaemonClient) -> str | None:
+    """Return the project's current session."""
     found = client.get("/sessions/tree")["current"]
     return None if found is None else str(found)
 
@@ -249,21 +362,8 @@ def _lines(talk: Chat) -> Callable[[], str | None]:
     return ask if sys.stdin.isatty() else read
 
 
-@contextmanager
-def _history() -> Generator[None]:
-    """Keep the lines that are typed, in a private file."""
-    if not sys.stdin.isatty():
-        yield
-        return
-    import readline
+def as_json_or_plain(output: Output) -> bool:
+    """Return whether lines are all that can be shown here."""
+    from kaged.cli.views import can_draw
 
-    file = locations().state_dir / "chat-history"
-    with suppress(OSError):
-        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
-        readline.read_history_file(file)
-    readline.set_history_length(HISTORY_LINES)
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            readline.write_history_file(file)
+    return output.as_json or not can_draw()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
+from kaged.cli.commands.asking import Read, ask_person, at_terminal, gist_of
+from kaged.cli.commands.open_requests import OpenRequests
 from kaged.cli.context import locations, remote_daemon
 from kaged.cli.exits import Exit
 from kaged.cli.output import one_line
 from kaged.cli.runner import DaemonClient
-from kaged.cli.runview import NOTE_CHARS
 from kaged.cli.stream import GAP, SessionStream
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 NOTICES: Final = ("lua.notice", "lua.load_notice")
 ATTENTION: Final = "attention"
-CALL_APPROVAL: Final = "call_approval"
 TICK_S: Final = 0.25
 LOOK_S: Final = 10.0
 """How long no event may come before the run itself is looked up."""
@@ -63,13 +63,22 @@ class WatchedSession:
         session_id: str,
         view: RunView,
         output: Output,
+        *,
+        read: Read | None = None,
+        heard: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
+        """`read` asks the person instead of this terminal; `heard` is told of every event."""
         self.session_id = session_id
         self.switched_to: str | None = None
         self._client = client
         self._view = view
         self._output = output
-        self._read = at_terminal if someone_there() and not output.as_json else None
+        at_keyboard = someone_there() and not output.as_json
+        self._read = read or (at_terminal if at_keyboard else None)
+        self._heard = heard
+        self._started: set[str] = set()
+        self.requests = OpenRequests(client, view, interactive=self._read is not None)
+        self._polls = read is None and at_keyboard
         self._clock = SystemClock()
         scripts = f"lua:{client.get(f'/sessions/{session_id}')['project_id']}"
         also = f"{scripts},{ATTENTION}"
@@ -90,7 +99,15 @@ class WatchedSession:
         """Send a message and follow the run until it ends or waits for an answer."""
         body = {"text": text, **{name: one for name, one in options.items() if one is not None}}
         started = self._client.post(f"/sessions/{self.session_id}/message", body)
+        self._started.add(str(started["run_id"]))
         return self.watch(started["run_id"])
+
+    def takes_first(self, run_id: str) -> bool:
+        """Return, once for each run, whether it begins with a message that was sent here."""
+        if run_id not in self._started:
+            return False
+        self._started.remove(run_id)
+        return True
 
     def settle(self) -> EndedRun | None:
         """Ask the person the pending question and follow the run; return None if there is none."""
@@ -131,6 +148,8 @@ class WatchedSession:
                         return ended
                     continue
                 self._view.tick()
+                if self._polls:
+                    self.requests.poll()
                 quiet_s = self._clock.monotonic_s() - quiet_since_s
                 if event is not None or quiet_s > LOOK_S:
                     quiet_since_s = self._clock.monotonic_s()
@@ -147,16 +166,17 @@ class WatchedSession:
     def _take(self, event: dict[str, Any], run_id: str) -> EndedRun | None:
         name, data = event["name"], event["data"]
         if name.startswith(f"{ATTENTION}."):
-            if data.get("session_id") == self.session_id and data.get("kind") == CALL_APPROVAL:
+            mine = data.get("session_id") == self.session_id
+            if mine and self.requests.take(name, data):
                 self._view.show(event)
-                if name == f"{ATTENTION}.required":
-                    self._tell_waiting(str(data["id"]))
             return None
         if data.get("run_id") not in {run_id, None}:
             return None
         if name.startswith("lua.") and name not in NOTICES:
             return None  # dialogs have commands of their own
         self._view.show(event)
+        if self._heard is not None:
+            self._heard(event)
         if name == "session.switched" and data.get("current"):
             self.switched_to = str(data.get("to"))
         if name != "run.ended":
@@ -224,25 +244,13 @@ class WatchedSession:
         error = ended.error or {}
         if ended.status == "failed":
             self._view.note(f"failed: {error.get('message')} [{error.get('code')}]")
+            if error.get("vendor_says"):
+                self._view.note(f"  the vendor says: {one_line(error['vendor_says'])}")
         if ended.status == "interrupted":
             self._view.note(
                 "The daemon ended during the run. Continue it with `kaged session resume`."
             )
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
-
-    def _tell_waiting(self, request_id: str) -> None:
-        """Show which call a policy has stopped, and how to answer."""
-        from kaged.cli.client import DaemonRefused
-
-        try:
-            asked = self._client.below("").get(f"/inbox/{request_id}")
-        except DaemonRefused:
-            return  # answered or taken back meanwhile, or somebody else's to answer
-        self._view.note(f"~ waits for a person: {one_line(asked['title'])}")
-        for line in asked["details"]:
-            self._view.note(f"  {one_line(line)[:NOTE_CHARS]}")
-        choices = "|".join(asked["choices"])
-        self._view.note(f"  Answer with: kaged inbox choose {request_id} {choices}")
 
     def _tell_pending(self) -> None:
         asked = self._pending()
@@ -263,12 +271,21 @@ def summary_of(ended: EndedRun, took_s: float) -> str:
     return ", ".join([*parts, f"{took_s:.1f} s"])
 
 
+def title_of(text: str) -> str:
+    """Return what a session is called that begins with a text: its first words."""
+    first = next((line.strip(" \t#*>-`") for line in text.splitlines() if line.strip(" #*>-`")), "")
+    plain = " ".join(one_line(first).split())
+    if len(plain) <= TITLE_CHARS:
+        return plain
+    return f"{plain[: TITLE_CHARS - 1].rpartition(' ')[0] or plain[: TITLE_CHARS - 1]}…"
+
+
 def begin_session(client: DaemonClient, *, text: str, model: str | None) -> str:
     """Begin a session named after the first line of the task.
 
     It does not become the project's current one, so that a task does not move a chat elsewhere.
     """
-    title = next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARS]
+    title = title_of(text)
     body = {"title": title or None, "model": model, "current": False}
     return str(client.post("/sessions", body)["id"])
 

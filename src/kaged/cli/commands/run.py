@@ -39,11 +39,11 @@ def run(
 ) -> None:
     """Start a task with an agent and follow the run; Ctrl-C cancels it."""
     from kaged.cli.commands.driving import WatchedSession, begin_session
-    from kaged.cli.runview import RunView
+    from kaged.cli.views import run_view
 
     note_restricted(client.get(""), output)
     text = read_text(Path(task)) if task == "-" else task
-    view = RunView(as_json=output.as_json, agent=agent, thinking=thinking)
+    view = run_view(as_json=output.as_json, agent=agent, thinking=thinking)
     if session is None:
         found = begin_session(client, text=text, model=model)
     else:

@@ -19,7 +19,12 @@ from kaged.kernel.describe.decisions import (
     require,
 )
 from kaged.kernel.describe.grants import describe_grant, describe_operation
-from kaged.kernel.describe.policies import UNCAGED, describe_policy, describe_protected
+from kaged.kernel.describe.policies import (
+    UNCAGED,
+    brief_policy,
+    describe_policy,
+    describe_protected,
+)
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
 
 __all__ = [
@@ -28,6 +33,7 @@ __all__ = [
     "Sentence",
     "SentenceSeverity",
     "ask_lines",
+    "brief_policy",
     "change_lines",
     "consent_question",
     "describe_ask",

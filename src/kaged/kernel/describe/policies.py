@@ -20,7 +20,14 @@ from kaged.kernel.capabilities import (
 from kaged.kernel.describe.grants import describe_grant
 from kaged.kernel.describe.sentence import Sentence
 from kaged.kernel.paths import AbsPath
-from kaged.kernel.policy import CagePolicy, CageState, FsMode, SeccompProfile, merge_grants
+from kaged.kernel.policy import (
+    CagePolicy,
+    CageState,
+    FsMode,
+    MaybeCaged,
+    SeccompProfile,
+    merge_grants,
+)
 from kaged.kernel.protected_list import PROTECTED, PathClass
 
 UNCAGED = Sentence.dangerous_if(
@@ -45,6 +52,22 @@ def describe_policy(policy: CagePolicy, *, plugin: bool) -> tuple[Sentence, ...]
             (*_state(policy), *_calls(policy), *_limits(policy), *_environment(policy), *_always()),
         ),
     )
+
+
+def brief_policy(policy: MaybeCaged, root: str) -> str:
+    """Return what an agent may do, in a few words for a line at the bottom of a screen."""
+    if policy is None:
+        return "no cage"
+    writable = [one.path for one in merge_grants(policy) if one.mode is FsMode.RW]
+    if any(root == path or root.startswith(f"{path.rstrip('/')}/") for path in writable):
+        files = "writes the project"
+    else:
+        files = "writes some folders" if writable else "reads only"
+    if any(one.host is None for one in policy.net):
+        return f"{files}, any host"
+    hosts = len({one.host for one in policy.net})
+    net = "no network" if not hosts else "1 host" if hosts == 1 else f"{hosts} hosts"
+    return f"{files}, {net}"
 
 
 def describe_protected(

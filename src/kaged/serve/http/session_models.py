@@ -153,6 +153,13 @@ class MessageIn(RequestBody):
     agent: Annotated[
         str, Field(min_length=1, max_length=300, description="Which agent it is said to.")
     ] = "primary"
+    queue: Annotated[
+        bool,
+        Field(
+            description="If a run of yours is active, hand the message to it at the end of the"
+            " agent's turn. Otherwise a message is refused while a run is active."
+        ),
+    ] = False
 
 
 class RunStartOut(ApiModel):
@@ -160,6 +167,7 @@ class RunStartOut(ApiModel):
 
     run_id: str
     session_id: str
+    queued: Annotated[bool, Field(description="Whether it waits for the end of a turn.")] = False
 
 
 class CancelledOut(ApiModel):

@@ -70,6 +70,10 @@ async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunS
     if body.agent != ROOT_CALLER:
         # Raises for an agent that the project has not.
         context.services.subsystems.tools.list(context.project_id, body.agent)
+    if body.queue:
+        active = await context.driver.queue(session.id, body.text, context.operator_id)
+        if active is not None:
+            return RunStartOut(run_id=active, session_id=session.id, queued=True)
     run_id = await context.driver.send(
         session.id,
         body.text,
