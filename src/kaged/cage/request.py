@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import UnsafeArgument
-from kaged.cage.gate_port import Service
+from kaged.cage.gate_port import BoundHosts, Service
 from kaged.kernel.policy import CagePolicy, FsMode
 
 
@@ -111,7 +111,7 @@ class CageRequest:
     programs: Programs | None = None
     services: tuple[Service, ...] = ()
     files: tuple[ShownFile, ...] = ()
-    bound: Any = field(default=None, compare=False, repr=False)
+    bound: BoundHosts | None = field(default=None, compare=False, repr=False)
     stdio: Stdio = field(default_factory=Pipes)
 
     @property

@@ -12,17 +12,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, KagedError
 from kaged.config.cageblock import CREDENTIAL_NAME, ENV_NAME
 from kaged.config.containers import Hidden, ListOf, Mapped, OneOrList
 from kaged.config.hostvalues import CommandShape, HostPath
 from kaged.config.nodes import Node
-from kaged.config.problems import Severity
-from kaged.config.reading import DocumentPosition
+from kaged.config.problems import ConfigFileInvalid, Severity
+from kaged.config.reading import INVALID, DocumentPosition, Reading
 from kaged.config.records import RecordShape, key, optional, record, strict
 from kaged.config.secret import Secret
 from kaged.config.sections import SectionsOf
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
+from kaged.config.tomldoc import parse_toml
 from kaged.config.variables import WithVariables
 from kaged.kernel.addresses import canonical_address
 from kaged.kernel.bindings import (
@@ -271,7 +272,7 @@ class CredentialSection:
         default=None,
     )
     user: str = key(
-        TextShape(max_chars=128, pattern=r"[!-9;-~]+", means="a user name"),
+        TextShape(max_chars=128, pattern=r"[A-Za-z0-9._@+-]+", means="a user name"),
         "The user name that stands beside it in files of tools.",
         default="x-access-token",
     )
@@ -354,6 +355,23 @@ CREDENTIALS: Final = SectionsOf(
     RecordShape(CredentialSection, unknown=Severity.ERROR, check=_check_credential),
     CREDENTIAL_NAME,
 )
+
+
+def check_credential(name: str, values: JsonObject) -> None:
+    """Check a section before it is written.
+
+    Raises:
+        ConfigFileInvalid: with everything that is wrong with it.
+    """
+    import tomlkit  # noqa: PLC0415 - slow to import, needed only for edits
+
+    parsed = parse_toml(tomlkit.dumps({name: values}), f"[credentials.{name}]")
+    reading = Reading(f"[credentials.{name}]", base=Path("/"))
+    reading.add(parsed.problems)
+    found = INVALID if parsed.node is None else CREDENTIALS.read(parsed.node, reading.top)
+    sections = reading.finish(found).value
+    if sections.broken:
+        raise ConfigFileInvalid(sections.broken[name])
 
 
 @record

@@ -77,6 +77,27 @@ SERVICE_CAPABILITIES = Chapter(
             "plan_id:str user_id:str capability.id:str operation:str outcome:str",
         ),
         event(
+            "credential.set",
+            "The operator set the value of a credential at the gate; the value is not written.",
+            "name:str source:str",
+        ),
+        event(
+            "credential.removed",
+            "The operator had the value of a credential at the gate forgotten.",
+            "name:str",
+        ),
+        event(
+            "credential.tested",
+            "The operator had a credential's host asked; `refused` is the gate's rule, if it sent "
+            "nothing.",
+            "name:str host:str status:int? refused:str?",
+        ),
+        event(
+            "credential.not_granted",
+            "A cage asks for a credential that the operator has not granted it, and is without.",
+            "name:str what:str rule:str reason:cut",
+        ),
+        event(
             "capability_vault_rotated",
             "Every credential was encrypted anew with a fresh key.",
             "records:int flows:int",

@@ -1,0 +1,1 @@
+"""Credentials that programs in cages use without holding them; the gate puts them in place."""
