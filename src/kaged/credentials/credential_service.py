@@ -70,7 +70,8 @@ class CredentialService:
         sections = self._settings().daemon.value.credentials
         if name in sections.broken:
             problems: list[JsonValue] = [
-                {"message": str(one), "fix": one.fix} for one in sections.broken[name]
+                {"message": str(one), "fix": one.fix, "code": one.code}
+                for one in sections.broken[name]
             ]
             return {"name": name, "state": "invalid", "problems": problems}
         section = self._section(name)
