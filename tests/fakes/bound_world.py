@@ -241,8 +241,8 @@ class BoundWorld:
         self.events: list[RequestEvent] = []
         self.results: list[BoundResult] = []
         self.credentials = credentials
-        self.gate: CageGate = CredentialGate(value_of, self.events.append, SystemClock()).open(
-            credentials, cage="agent:test"
+        self.gate: CageGate = CredentialGate(self.events.append, SystemClock()).open(
+            credentials, value_of, "agent:test"
         )
         self.server_port = server_port
         self.host = "api.test"

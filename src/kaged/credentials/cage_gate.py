@@ -30,18 +30,17 @@ _OFFERS_H2: Final = b"\x02h2"
 class CredentialGate:
     """Opens the gates of cages that hold credentials. One per daemon."""
 
-    def __init__(self, value_of: ValueOf, record: RecordRequest, clock: Clock) -> None:
-        self._value_of = value_of
+    def __init__(self, record: RecordRequest, clock: Clock) -> None:
         self._record = record
         self._clock = clock
 
-    def open(self, credentials: CageCredentials, *, cage: str, cage_id: str = "") -> CageGate:
-        """Return the gate of one cage; `cage` names its owner for the audit log.
+    def open(self, credentials: CageCredentials, value_of: ValueOf, what: str) -> CageGate:
+        """Return the gate of one cage; `what` names its owner for the audit log.
 
         Made before the cage, because its authority's certificate goes into the cage.
         """
-        log = RequestLog(cage, cage_id, self._record, self._clock)
-        return CageGate(credentials, self._value_of, log, self._clock)
+        log = RequestLog(what, self._record, self._clock)
+        return CageGate(credentials, value_of, log, self._clock)
 
 
 class CageGate:
@@ -72,6 +71,7 @@ class CageGate:
 
     async def serve(self, connection: BoundConnection) -> BoundResult:
         """Serve a connection until it has ended, and close its sockets."""
+        self._log.cage_id = connection.cage_id
         client = Link(connection.client, connection.first)
         talk = Conversation(
             host=connection.host,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -9,6 +10,7 @@ from typing import Final, TypeAlias
 from kaged.base import Clock, JsonObject
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.net.events import shown_host
+from kaged.kernel.bindings import PLACEHOLDER, PLACEHOLDER_PREFIX
 
 USED: Final = "credential.used"
 REFUSED: Final = "credential.refused"
@@ -16,6 +18,8 @@ CLIENT_REFUSED: Final = "credential.client_refused_certificate"
 _WINDOW_S: Final = 10.0
 _DISTINCT: Final = 64
 _TEXT: Final = 255
+_PLACEHOLDERS = re.compile(PLACEHOLDER.pattern, re.IGNORECASE)
+_SHOWN: Final = f"{PLACEHOLDER_PREFIX}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class RequestEvent:
         }
         if self.name == CLIENT_REFUSED:
             return common | {"reason": self.reason}
-        common |= {"method": self.method, "path": self.path, "credential_name": self.credential}
+        common |= {"method": self.method, "path": self.path, "name": self.credential}
         if self.name == REFUSED:
             return common | {"rule": self.rule, "reason": self.reason}
         return common | {"outcome": self.outcome}
@@ -65,9 +69,9 @@ class RequestLog:
     Beyond a number of kinds only their sum is sent, so a cage fills no log.
     """
 
-    def __init__(self, cage: str, cage_id: str, record: RecordRequest, clock: Clock) -> None:
+    def __init__(self, cage: str, record: RecordRequest, clock: Clock) -> None:
+        self.cage_id = ""  # known when the first connection comes
         self._cage = cage
-        self._cage_id = cage_id
         self._record = record
         self._clock = clock
         self._ends_s = 0.0
@@ -124,11 +128,11 @@ class RequestLog:
         return RequestEvent(
             name,
             self._cage,
-            self._cage_id,
+            self.cage_id,
             host,
             port,
             shown_host(method[:32]),
-            shown_host(path),
+            shown_host(_PLACEHOLDERS.sub(_SHOWN, path)),
             credential,
             outcome,
         )

@@ -81,7 +81,7 @@ class _Connection:
         first, ended = await self._first_of_body(body)
         target, headers = await self._talk.fill_in(admitted)
         websocket = asks_for_websocket(event)
-        if websocket and not ended:
+        if websocket and (first or not ended):
             raise refused(RefusalRule.UPGRADE, "A request for a WebSocket has no body.", status=400)
         server, outward = await self._server()
         framing = [(n, v) for n, v in head.headers if n == b"transfer-encoding"]

@@ -54,7 +54,9 @@ def _in_base64(run: bytes) -> bool:
     standard = run.translate(bytes.maketrans(b"-_", b"+/"))
     for offset in range(4):
         cut = standard[offset:]
-        if _RAW.search(base64.b64decode(cut[: len(cut) // 4 * 4])):
+        if len(cut) % 4 == 1:
+            cut = cut[:-1]
+        if _RAW.search(base64.b64decode(cut + b"=" * (-len(cut) % 4))):
             return True
     return False
 

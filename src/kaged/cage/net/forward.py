@@ -81,6 +81,12 @@ class Forwarder:
         for relay in tuple(self._relays):
             relay.cut()
 
+    def close(self) -> None:
+        """Break what is left and tell who serves bound hosts that the cage has ended."""
+        self.cut()
+        if self._bound is not None:
+            self._bound.close()
+
     async def _question(self, client: socket.socket) -> Asked | None:
         handshake = ProxyHandshake(self._limits.header_bytes)
         while True:
@@ -158,7 +164,15 @@ class Forwarder:
         ending, result = ConnectionEnd.CUT, BoundResult(0, 0, broken=True)
         try:
             result = await bound.serve(
-                BoundConnection(client, first, dialled.sock, dialled.host, port, dial_again)
+                BoundConnection(
+                    client,
+                    first,
+                    dialled.sock,
+                    dialled.host,
+                    port,
+                    dial_again,
+                    self._recorder.cage_id,
+                )
             )
             ending = ConnectionEnd.RESET if result.broken else ConnectionEnd.CLOSED
         finally:
