@@ -20,7 +20,8 @@ from cryptography.x509.oid import NameOID
 
 from kaged.base import SystemClock, Tasks
 from kaged.cage.gate_port import BoundConnection, BoundResult
-from kaged.credentials import CageGate, CredentialGate, RequestEvent
+from kaged.credentials.cage_gate import CageGate, CredentialGate
+from kaged.credentials.events import RequestEvent
 from kaged.kernel.bindings import (
     CageCredential,
     CageCredentials,

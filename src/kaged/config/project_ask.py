@@ -103,6 +103,9 @@ def _agent(path: str, spec: AgentSpec) -> Iterator[AskedThing]:
                 f"may use tools that ask for the grant {name}", _WARNED_GRANTS.get(name, "")
             )
             yield _thing(path, f"grant {name}", name, said)
+        for name in cage.credentials:
+            words = f"may use your credential {name} in its cage, without seeing it"
+            yield _thing(path, f"credential {name}", name, Sentence(words))
     yield _thing(path, "tools", _rules_value(spec.tools), Sentence(_tools_words(spec.tools)))
     if spec.model != DEFAULT_MODEL:
         words = f"sends what it reads to the model {spec.model} of your local.toml, at its price"

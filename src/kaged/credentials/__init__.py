@@ -1,6 +1,4 @@
-"""Credentials at the network gate: `CredentialGate` opens one `CageGate` for each cage."""
+"""Credentials that programs in cages use without holding them; the gate puts them in place.
 
-from kaged.credentials.cage_gate import CageGate, CredentialGate, ValueOf
-from kaged.credentials.events import RequestEvent
-
-__all__ = ["CageGate", "CredentialGate", "RequestEvent", "ValueOf"]
+`CredentialGate` serves the bound hosts of cages (`CageGate`), `CageKits` decides what a cage gets.
+"""

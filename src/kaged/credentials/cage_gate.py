@@ -12,8 +12,6 @@ from kaged.cage.gate_port import BoundConnection, BoundResult
 from kaged.credentials.authority import H2, HTTP1, CageAuthority
 from kaged.credentials.conversation import Conversation
 from kaged.credentials.events import RecordRequest, RequestLog
-from kaged.credentials.http1 import serve_http1
-from kaged.credentials.http2 import serve_http2
 from kaged.credentials.link import Link
 from kaged.credentials.needles import Needles
 from kaged.credentials.rates import Rates
@@ -97,6 +95,10 @@ class CageGate:
         return BoundResult(client.bytes_in, client.bytes_out, broken, detail)
 
     async def _serve(self, client: Link, talk: Conversation) -> str:
+        # With the first connection: a daemon without credentials never loads the protocols.
+        from kaged.credentials.http1 import serve_http1  # noqa: PLC0415 - see above
+        from kaged.credentials.http2 import serve_http2  # noqa: PLC0415 - see above
+
         first = await client.peek()
         if not first:
             return ""

@@ -82,6 +82,7 @@ def create_app(services: HttpServices) -> FastAPI:
 def add_subsystem_routes(app: FastAPI) -> None:
     """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
+        credentials,
         doctor,
         inbox,
         interactions,
@@ -127,6 +128,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         plugins.router,
         services.router,
         service_accounts.router,
+        credentials.router,
         invitations.router,
         skills.router,
         usage.router,
