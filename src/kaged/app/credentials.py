@@ -9,6 +9,7 @@ from kaged.base import Clock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.config.settings import Settings
+from kaged.credentials.cage_gate import CredentialGate
 from kaged.credentials.cage_kit import CageKits, CageUser
 from kaged.credentials.credential_service import CredentialService
 from kaged.credentials.credential_trial import TrialRun
@@ -43,6 +44,7 @@ def build_credentials(
         audit.post(AuditEvent("credential.not_granted", dict(facts)))
 
     values = CredentialValues(settings, keeper, program_runner(spawner, environ), clock)
-    kits = CageKits(settings, values, None, refused)
+    gate = CredentialGate(lambda event: audit.post(AuditEvent(event.name, event.data())), clock)
+    kits = CageKits(settings, values, gate.open, refused)
     service = CredentialService(settings, keeper, values, TrialRun(spawner, kits), audit)
     return Credentials(kits, service)

@@ -41,6 +41,7 @@ class BoundConnection:
     host: str
     port: int
     dial_again: DialAgain
+    cage_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class BoundHosts(Protocol):
 
         Canceled when the cage ends; raises nothing else.
         """
+        ...
+
+    def close(self) -> None:
+        """Take note that the cage has ended."""
         ...
 
 

@@ -98,6 +98,26 @@ SERVICE_CAPABILITIES = Chapter(
             "name:str what:str rule:str reason:cut",
         ),
         event(
+            "credential.used",
+            "A caged process sent a request to a bound host; `name` is the credential that it "
+            "carried, if any. Equal ones are counted.",
+            "what:str host:str port:int method:str path:str outcome:str",
+            "cage_id:str? name:str count:int",
+        ),
+        event(
+            "credential.refused",
+            "A request of a caged process to a bound host was not sent: a placeholder where none "
+            "may stand, or a request that no rule allows.",
+            "what:str host:str port:int rule:str reason:cut",
+            "cage_id:str? method:str path:str name:str count:int",
+        ),
+        event(
+            "credential.client_refused_certificate",
+            "A caged process did not accept the gate's certificate for a bound host.",
+            "what:str host:str port:int reason:cut",
+            "cage_id:str? count:int",
+        ),
+        event(
             "capability_vault_rotated",
             "Every credential was encrypted anew with a fresh key.",
             "records:int flows:int",
