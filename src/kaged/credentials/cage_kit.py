@@ -96,7 +96,7 @@ class CageKits:
         self,
         settings: Callable[[], Settings],
         values: CredentialValues,
-        open_gate: OpenGate | None,
+        open_gate: OpenGate,
         on_refused: OnRefused,
         trust: TrustFiles | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class CageKits:
             CageCredential(one.section.binding(name), one.placeholder)
             for name, one in shown.items()
         )
-        gate = None if self._open_gate is None else self._open_gate(held, value_of, what)
+        gate = self._open_gate(held, value_of, what)
         files, found_by = tool_files(shown.values(), scratch_home=scratch_home)
         variables = (
             (variable, one.placeholder)
@@ -158,8 +158,8 @@ class CageKits:
         )
         return CageKit(
             held=held,
-            env=(*(() if gate is None else VARIABLES), *found_by, *variables),
-            files=(*(() if gate is None else self._trust.of(gate.authority_pem)), *files),
+            env=(*VARIABLES, *found_by, *variables),
+            files=(*self._trust.of(gate.authority_pem), *files),
             targets=held.targets,
             bound=gate,
         )
