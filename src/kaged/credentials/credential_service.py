@@ -97,7 +97,6 @@ class CredentialService:
                 "people": list(granted.people),
                 "skills": list(granted.skills),
                 "mcp": list(granted.mcp),
-                "plugins": list(granted.plugins),
             },
             "allows": [one.as_json() for one in said],
             "problems": [],

@@ -30,7 +30,6 @@ agents = ["primary"]
 people = ["*"]
 skills = []
 mcp = []
-plugins = []
 """
 
 
