@@ -153,7 +153,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
         ),
         "credential.not_granted": _folded("what", "name rule"),
         "credential.used": _folded("what", "name host method path outcome", "count"),
-        "credential.refused": _folded("what", "host rule", "count", denied=True),
+        "credential.refused": _folded("what", "host rule", "count"),
         "credential.client_refused_certificate": _folded("what", "host", "count"),
         "capability_output_rejected": _folded("capability.id", "operation rule path"),
         "capability_provider_unavailable": _folded("provider", "reason"),
