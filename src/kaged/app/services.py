@@ -13,6 +13,7 @@ from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
 from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
+from kaged.config.credentials_section import OAuthClient as ClientSection
 from kaged.config.providers import (
     PROGRAMS,
     CapabilitiesSection,
@@ -39,6 +40,7 @@ from kaged.services.configured import provider_kind, provider_rules, rate_rules,
 from kaged.services.confirmation import Consents, MutationPlan
 from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider
+from kaged.services.credential_vault import VaultSecrets
 from kaged.services.idempotency import MutatingCalls
 from kaged.services.limits import KeptLimits, RateLimits
 from kaged.services.linking import AccountLinking
@@ -46,6 +48,8 @@ from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import bridge_spec
 from kaged.services.providers.first_party import FirstPartyProviders
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.oauth_server import OAuthSettings
 from kaged.services.providers.sidecar import SidecarProvider
 from kaged.services.registry import CapabilityRegistry
 from kaged.services.skills import SkillRegistry
@@ -62,6 +66,8 @@ from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.session_labels import SessionLabels
 
 TOPIC: Final = "services"
+TOKEN_S: Final = 20.0
+"""How long the server of a credential's tokens may take."""
 
 _log = get_logger("kaged.services")
 
@@ -177,7 +183,17 @@ async def build_services(
     lost = await calls.settle()
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
-    services = AccountService(manager, tokens, accounts, health, consents, flows, audit, sharing)
+
+    def token_client(client: ClientSection, secret: str | None) -> OAuthClient:
+        known = OAuthSettings(
+            client_id=client.client_id, token_url=client.token_url, scopes=client.scopes
+        )
+        return OAuthClient(known, clock=clock, client_secret=secret, timeout_s=TOKEN_S)
+
+    secrets = VaultSecrets(memory.vault, token_client)
+    services = AccountService(
+        manager, tokens, accounts, health, consents, flows, audit, sharing, secrets
+    )
     everybody = asyncio.Semaphore(section.max_bridges)
 
     def program(one: Provider) -> CapabilityProvider:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 
 from fastapi import FastAPI
 
+from kaged.app.credentials import build_credentials
 from kaged.app.daemon_core import DaemonCore
 from kaged.app.driving import open_loop
 from kaged.app.lua import build_scripts
@@ -61,6 +62,7 @@ from kaged.toolset.builtin_tools import (
     quota_rules,
     sealed_folder,
 )
+from kaged.toolset.credential_kits import with_credentials
 from kaged.toolset.language_services import LanguageServices, without
 from kaged.workspace.stale_file_sweeper import StaleFileSweeper
 from kaged.workspace.undo_service import UndoService, open_undo
@@ -210,6 +212,14 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         clock=clock,
         closing=closing,
     )
+    credentials = build_credentials(
+        settings_in_force,
+        environ,
+        spawner=spawner,
+        keeper=accounts.secrets,
+        audit=audit,
+        clock=clock,
+    )
     models = build_models(settings_in_force, environ, clock=clock, ids=ids, closing=closing)
 
     # What is worked on in projects: issues, todos, workflows, questions to the operator.
@@ -246,12 +256,16 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             store.session_skills,
             clock=clock,
             closing=closing,
-            attach=SandboxChannels(
-                accounts.rpc,
-                accounts.tokens,
-                lambda: stock_ash(settings.places.cache_dir),
-                post=audit.post,
-            ).attach,
+            attach=with_credentials(
+                credentials.kits,
+                projects.names_of,
+                SandboxChannels(
+                    accounts.rpc,
+                    accounts.tokens,
+                    lambda: stock_ash(settings.places.cache_dir),
+                    post=audit.post,
+                ).attach,
+            ),
         )
         agent_tools.register(tools)
     mcp = build_mcp(
@@ -259,6 +273,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         agent_tools,
         work,
         spawner=spawner,
+        kits=credentials.kits,
         sessions=sessions,
         audit=audit,
         hub=hub,
@@ -371,6 +386,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             await plugins.kept_row(),
             await core.services.sign_in.check(),
             *await accounts.checks(),
+            await credentials.service.row(),
         ]
 
     await sessions.service.recover()
@@ -424,6 +440,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         sessions=sessions,
         lua=scripts,
         accounts=accounts,
+        credentials=credentials.service,
         skills=skills,
         inbox=inbox,
         traces=traces,

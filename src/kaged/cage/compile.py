@@ -24,6 +24,7 @@ from kaged.cage.layout import (
     Layout,
     ShownPath,
     lay_out,
+    own_file_label,
 )
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, CageRequest, Programs, Pty
@@ -115,7 +116,10 @@ def compile_cage(request: CageRequest, facts: HostFacts, resolved: Resolved) -> 
         bwrap=facts.bwrap,
         options=options,
         command=_command(request, facts),
-        files=layout.files,
+        files=(
+            *layout.files,
+            *((own_file_label(one.path), one.content) for one in request.files),
+        ),
         environment=environment,
         cwd=cwd,
         text=text,
@@ -137,6 +141,7 @@ def _blueprint(request: CageRequest, resolved: Resolved) -> Blueprint:
         grants=resolved.grants,
         plan=resolved.programs,
         net_files=resolved.net_files,
+        own_files=tuple(one.path for one in request.files),
         pipes=resolved.pipes,
         as_root=resolved.as_root,
     )
@@ -197,6 +202,7 @@ def _text(request: CageRequest, environment: tuple[tuple[str, str], ...], layout
         f"limits {numbers}",
         *(f"net {_net_word(target.host)}:{_net_word(target.port)}" for target in policy.net),
         f"env {' '.join(name for name, _ in environment)}",
+        *(f"credential {name}" for name in policy.credentials),
         *layout.lines,
     ]
     return "\n".join(lines) + "\n"

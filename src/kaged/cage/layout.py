@@ -52,6 +52,7 @@ class Blueprint:
     grants: tuple[ShownPath, ...] = ()
     plan: ProgramPlan = field(default_factory=ProgramPlan)
     net_files: tuple[tuple[str, str], ...] = ()
+    own_files: tuple[str, ...] = ()
     pipes: tuple[str, ...] = ()
     as_root: bool = False
 
@@ -98,11 +99,18 @@ def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
         places.mount(mount.source, mount.dest, mount.mode)
     for number, grant in enumerate(plan.grants):
         places.grant(number, grant)
+    for path in plan.own_files:
+        places.own_file(path, DescriptorSlot(own_file_label(path)))
     for path in plan.pipes:
         places.cover_pipe(path)
     options = places.options()
     lines = _lines(options, facts, frozenset(folder.path for folder in folders))
     return Layout(options, files, lines, places.dests, folders)
+
+
+def own_file_label(path: str) -> str:
+    """Return the label of the descriptor with what a file of the cage's own holds."""
+    return f"own:{path}"
 
 
 def _strict_system(places: MountTargets, facts: HostFacts) -> None:

@@ -88,6 +88,19 @@ class MountTargets:
             return True
         return False
 
+    def own_file(self, dest: str, content: DescriptorSlot) -> None:
+        """Put a file of the cage's own, which only its user can read, in its place.
+
+        Raises:
+            PolicyConflict: it would lie in a granted folder.
+        """
+        check_path(dest, "made-up file")
+        if dest in self._exact or self._below_grant(dest):
+            raise PolicyConflict(
+                f"{dest} is a file of the cage's own and a granted path covers it", path=dest
+            )
+        self._entries[dest] = ("--perms", "0400", "--ro-bind-data", content, dest)
+
     def mount(self, source: str, dest: str, mode: FsMode) -> None:
         """Place a path that the host itself adds."""
         option = "--bind" if mode is FsMode.RW else "--ro-bind"

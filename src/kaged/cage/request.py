@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import UnsafeArgument
-from kaged.cage.gate_port import Service
+from kaged.cage.gate_port import BoundHosts, Service
 from kaged.kernel.policy import CagePolicy, FsMode
 
 
@@ -46,6 +46,18 @@ class HostMount:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownFile:
+    """A file that the host makes for one cage, read-only, at `path`. Never on the host's disk.
+
+    It may lie over a file of the system, and otherwise only in what is the cage's own: never in a
+    granted folder, where it would leave an empty file behind.
+    """
+
+    path: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Pipes:
     """Standard input, output and error as three pipes; `merge_stderr` joins the last two.
 
@@ -80,7 +92,8 @@ class CageRequest:
     `own_dirs` are directories below the daemon's own home that belong to this cage's owner (its
     install directory, its config directory) and may therefore be granted. `runtimes` name programs
     that live outside /usr, as config.toml may. `state_dir` is where a persistent cage keeps /tmp.
-    `services` are the daemon's own, shown to this cage alone on its loopback.
+    `services` are the daemon's own, shown to this cage alone on its loopback. `files` are made for
+    this cage alone, and `bound` serves the hosts for which the gate holds its credentials.
     """
 
     name: str
@@ -97,6 +110,8 @@ class CageRequest:
     state_dir: str | None = None
     programs: Programs | None = None
     services: tuple[Service, ...] = ()
+    files: tuple[ShownFile, ...] = ()
+    bound: BoundHosts | None = field(default=None, compare=False, repr=False)
     stdio: Stdio = field(default_factory=Pipes)
 
     @property

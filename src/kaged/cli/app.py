@@ -23,6 +23,7 @@ _COMMANDS: Final = (
 _GROUPS: Final = (
     "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
     "lua", "model", "mcp", "plugin", "skill", "account", "people", "service-account", "capability",
+    "credential",
     "bridge", "audit", "cage", "pipeline",
 )  # fmt: skip
 """Groups of commands."""

@@ -32,6 +32,7 @@ from kaged.kernel.policy import (
 MAX_MOUNTS: Final = 200
 MAX_NET_TARGETS: Final = 200
 MAX_LIMIT: Final = 1_000_000_000
+MAX_CREDENTIALS: Final = 50
 
 KNOWN_CAPABILITIES: Final = ("shell", "exec", "services")
 """Grants that built-in tools ask for; plugins may ask for others by a name of their own."""
@@ -43,6 +44,12 @@ ENV_NAME: Final = TextShape(
 ENV_VALUE: Final = TextShape(min_chars=0, max_chars=32 * 1024, one_line=False)
 NET_TARGET: Final = Mapped(
     TextShape(max_chars=300), parse_target, "target (`host:port`, `host:*` or `*`)"
+)
+
+
+CREDENTIAL_NAME_PATTERN: Final = r"[a-z][a-z0-9_-]{0,63}"
+CREDENTIAL_NAME: Final = TextShape(
+    max_chars=64, pattern=CREDENTIAL_NAME_PATTERN, means="the name of a credential"
 )
 
 
@@ -137,6 +144,12 @@ class CageBlock:
         "Named grants: `shell` and `exec` for tools, `services` for people's accounts (`ash-sb`).",
         default=(),
     )
+    credentials: tuple[str, ...] = key(
+        ListOf(CREDENTIAL_NAME, max_items=MAX_CREDENTIALS, unique=True),
+        "Credentials of the operator that programs in the cage may use without seeing them, by "
+        "name. The operator's `[credentials.NAME]` has to grant each of them.",
+        default=(),
+    )
     env: Mapping[str, str] = key(
         MapOf(ENV_VALUE, ENV_NAME),
         "Environment variables of processes in the cage.",
@@ -154,6 +167,7 @@ class CageBlock:
             state=self.state,
             seccomp=self.seccomp,
             capabilities=frozenset(self.capabilities),
+            credentials=self.credentials,
             env=tuple(self.env.items()),
             limits=self.limits.over(limits),
         )

@@ -22,6 +22,7 @@ from kaged.config.coresections import (
     SessionsSection,
     StorageSection,
 )
+from kaged.config.credentials_section import CREDENTIALS, CredentialSection
 from kaged.config.files import Privacy
 from kaged.config.nodes import Node
 from kaged.config.people_section import PEOPLE, TEAMS, PersonSection, TeamSection
@@ -86,6 +87,11 @@ class DaemonConfig:
     sessions: SessionsSection = section("Sessions of agents.", factory=SessionsSection)
     pipeline: PipelineSection = section("Policy plugins.", factory=PipelineSection)
     mcp: McpSection = section("MCP servers.", factory=McpSection)
+    credentials: Sections[CredentialSection] = key(
+        CREDENTIALS,
+        "Credentials that programs in cages use without seeing them, by name.",
+        default_factory=Sections,
+    )
 
 
 def _check_config(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:

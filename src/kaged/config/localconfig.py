@@ -17,6 +17,7 @@ from typing import Final
 from kaged.base import JsonValue
 from kaged.config.capabilitylist import CapabilityListShape
 from kaged.config.containers import Hidden, JsonTable, ListOf, Mapped
+from kaged.config.credentials_section import CREDENTIAL_VALUES, CredentialValue
 from kaged.config.files import Privacy
 from kaged.config.reading import Loaded, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
@@ -157,6 +158,12 @@ class LocalConfig:
     secrets: Sections[Secret[str]] = key(
         SectionsOf(WithVariables(Hidden(TextShape(one_line=False)))),
         "Further secrets, by name.",
+        default_factory=Sections,
+    )
+
+    credentials: Sections[CredentialValue] = key(
+        CREDENTIAL_VALUES,
+        "Values of `[credentials.NAME]` of config.toml, by name.",
         default_factory=Sections,
     )
 

@@ -112,6 +112,9 @@ def _agent(path: str, spec: AgentSpec, *, dry_run: bool) -> Iterator[AskedThing]
                 f"may use tools that ask for the grant {name}", _WARNED_GRANTS.get(name, "")
             )
             yield _thing(path, f"grant {name}", name, said)
+        for name in cage.credentials:
+            words = f"may use your credential {name} in its cage, without seeing it"
+            yield _thing(path, f"credential {name}", name, Sentence(words))
     # A dry run changes nothing: without it the same tools are more.
     rules, said = _rules_value(spec.tools), _tools_words(spec.tools)
     if dry_run:

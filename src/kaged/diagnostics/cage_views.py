@@ -27,12 +27,16 @@ from kaged.config.reading import INVALID, Reading
 from kaged.config.settings import Settings
 from kaged.config.toolsettings import ReviewWord
 from kaged.config.yamldoc import parse_yaml
+from kaged.credentials.cage_kit import decide_for_cage
+from kaged.kernel.credential_grants import AgentCage
 from kaged.kernel.describe import (
     UNCAGED,
     AskedCapability,
     Sentence,
     ask_lines,
     describe_ask,
+    describe_credential,
+    describe_missing_credential,
     describe_policy,
     describe_protected,
 )
@@ -82,6 +86,7 @@ class CageView:
     capabilities: tuple[AskedCapability, ...] = ()
     protected: tuple[Sentence, ...] = ()
     restricted: bool = False
+    credentials: tuple[Sentence, ...] = ()
 
     @property
     def allows(self) -> tuple[Sentence, ...]:
@@ -89,7 +94,7 @@ class CageView:
         if self.policy is None:
             return (UNCAGED,)
         said = describe_policy(self.policy, plugin=self.owner is CageOwner.PLUGIN)
-        return (*said, *self.protected)
+        return (*said, *self.protected, *self.credentials)
 
     def as_json(self) -> JsonObject:
         """Return it for programs."""
@@ -241,7 +246,27 @@ class CageViews:
                 f"The project has no agent {path!r}.", fix=f"Take one of {known}."
             ) from None
         view = self._view(CageOwner.AGENT, path, agent.cage.value)
-        return replace(view, restricted=tree.restricted)
+        said = self._credentials(path, agent.cage.value)
+        return replace(view, restricted=tree.restricted, credentials=said)
+
+    def _credentials(self, path: str, policy: CagePolicy | None) -> tuple[Sentence, ...]:
+        """Return which credentials an agent's commands have, and why others are not there."""
+        if policy is None:
+            return ()
+        names = {str(self._root)}
+        if self._record is not None:
+            names |= {self._record.id, self._record.slug}
+        found: list[Sentence] = []
+        for name in policy.credentials:
+            user = AgentCage(frozenset(names), path)
+            decision, section = decide_for_cage(self._settings, name, user, for_whom=False)
+            if section is None:
+                found.append(describe_missing_credential(name, decision))
+                continue
+            shown, grant = section.shown, section.granted.grant()
+            said = (section.binding(name), shown.env, map(str, shown.files))
+            found += describe_credential(*said, people=grant.people, skills=grant.skills)
+        return tuple(found)
 
     def _maybe_agent(self, name: str) -> CageView | None:
         if not self._has_project():

@@ -65,6 +65,9 @@ class CageLimits:
 class CagePolicy:
     """Everything one cage grants; what is not here does not exist inside.
 
+    `credentials` are those that it asks for by name; the operator's configuration says which of
+    them it uses, and no value of them is ever inside.
+
     `None` in place of a policy means "uncaged" and is written out wherever it is used.
     """
 
@@ -74,6 +77,7 @@ class CagePolicy:
     state: CageState = CageState.EPHEMERAL
     seccomp: SeccompProfile = SeccompProfile.DEFAULT
     capabilities: frozenset[str] = frozenset()
+    credentials: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     limits: CageLimits = field(default_factory=CageLimits)
 

@@ -101,6 +101,13 @@ class ProjectService:
         project = self._loaded.get(project_id)
         return None if project is None else project.record.name
 
+    def names_of(self, project_id: str) -> frozenset[str]:
+        """Return what a project goes by in the operator's files: its id, its slug, its folder."""
+        project = self._loaded.get(project_id)
+        if project is None:
+            return frozenset({project_id})
+        return frozenset({project_id, project.record.slug, project.record.root})
+
     def restricted(self) -> list[str]:
         """Return the slugs of the projects that are held to reading."""
         found = (one for one in self._loaded.values() if one.tree is not None and not one.trusted)

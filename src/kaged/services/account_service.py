@@ -12,6 +12,7 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
+from kaged.credentials.secret_keeper import SecretKeeper
 from kaged.kernel.describe import UNCAGED
 from kaged.kernel.identity import PRIVATE_CHAT, Actor
 from kaged.services.account_links import AccountLinks
@@ -57,8 +58,11 @@ class AccountService:
         flows: AuthFlows,
         audit: AuditLog,
         sharing: AccountSharing,
+        secrets: SecretKeeper,
     ) -> None:
         self.manager = manager
+        self.secrets = secrets
+        """What keeps the values of credentials at the gate, in the same vault."""
         self.rpc = CapabilityRpc(manager, self._provider_asked)
         self.tokens = tokens
         self.links = AccountLinks(

@@ -87,7 +87,8 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
                 "capability_provider_registered capability_account_revoked "
                 "capability_consent_decided capability_vault_rotated "
                 "capability_account_shared capability_account_unshared "
-                "pipeline.loaded mcp.server_restarted skill.agreed"
+                "pipeline.loaded mcp.server_restarted skill.agreed "
+                "credential.set credential.removed credential.tested"
             ),
             EventCause(CauseKind.HOST),
         ),
@@ -153,6 +154,10 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             ),
             _folded("user_id skill", "capability.id error.code", denied=True),
         ),
+        "credential.not_granted": _folded("what", "name rule"),
+        "credential.used": _folded("what", "name host method path outcome", "count"),
+        "credential.refused": _folded("what", "host rule", "count"),
+        "credential.client_refused_certificate": _folded("what", "host", "count"),
         "capability_output_rejected": _folded("capability.id", "operation rule path"),
         "capability_provider_unavailable": _folded("provider", "reason"),
         "capability_token_rejected": _folded("", "reason method"),

@@ -97,6 +97,47 @@ SERVICE_CAPABILITIES = Chapter(
             "plan_id:str user_id:str capability.id:str operation:str outcome:str",
         ),
         event(
+            "credential.set",
+            "The operator set the value of a credential at the gate; the value is not written.",
+            "name:str source:str",
+        ),
+        event(
+            "credential.removed",
+            "The operator had the value of a credential at the gate forgotten.",
+            "name:str",
+        ),
+        event(
+            "credential.tested",
+            "The operator had a credential's host asked; `refused` is the gate's rule, if it sent "
+            "nothing.",
+            "name:str host:str status:int? refused:str?",
+        ),
+        event(
+            "credential.not_granted",
+            "A cage asks for a credential that the operator has not granted it, and is without.",
+            "name:str what:str rule:str reason:cut",
+        ),
+        event(
+            "credential.used",
+            "A caged process sent a request to a bound host; `name` is the credential that it "
+            "carried, if any. Equal ones are counted.",
+            "what:str host:str port:int method:str path:str outcome:str",
+            "cage_id:str? name:str count:int",
+        ),
+        event(
+            "credential.refused",
+            "A request of a caged process to a bound host was not sent: a placeholder where none "
+            "may stand, or a request that no rule allows.",
+            "what:str host:str port:int rule:str reason:cut",
+            "cage_id:str? method:str path:str name:str count:int",
+        ),
+        event(
+            "credential.client_refused_certificate",
+            "A caged process did not accept the gate's certificate for a bound host.",
+            "what:str host:str port:int reason:cut",
+            "cage_id:str? count:int",
+        ),
+        event(
             "capability_vault_rotated",
             "Every credential was encrypted anew with a fresh key.",
             "records:int flows:int",

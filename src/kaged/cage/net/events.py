@@ -150,8 +150,8 @@ class Recorder:
     def __init__(
         self, cage: str, cage_id: str, sink: AuditSink, clock: Clock, denials: DenialLog
     ) -> None:
+        self.cage_id = cage_id
         self._cage = cage
-        self._cage_id = cage_id
         self._sink = sink
         self._clock = clock
         self._denials = denials
@@ -175,7 +175,7 @@ class Recorder:
             NetEvent(
                 "cage.net.connected",
                 self._cage,
-                self._cage_id,
+                self.cage_id,
                 via,
                 host,
                 port,
@@ -193,7 +193,7 @@ class Recorder:
             NetEvent(
                 "cage.net.denied",
                 self._cage,
-                self._cage_id,
+                self.cage_id,
                 via,
                 shown_host(host),
                 port,
@@ -210,7 +210,7 @@ class Recorder:
             NetEvent(
                 "cage.net.denied",
                 self._cage,
-                self._cage_id,
+                self.cage_id,
                 via,
                 "",
                 0,

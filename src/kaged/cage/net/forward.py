@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 
+from kaged.cage.gate_port import BoundConnection, BoundHosts, BoundResult
 from kaged.cage.net.dial import Dialled, Dialler, NotDialled
 from kaged.cage.net.events import ConnectionEnd, ConnectVia, Recorder
 from kaged.cage.net.handshake import (
@@ -29,17 +30,24 @@ class Forwarder:
     """Dials, relays and records for one cage.
 
     Both entrances return whether the connection was handed to a relay. If so, the relay owns the
-    socket and calls `on_end`; if not, the socket is still the caller's.
+    socket and calls `on_end`; if not, the socket is still the caller's. A connection to a bound
+    host is over when they return.
     """
 
     def __init__(
-        self, dialler: Dialler, recorder: Recorder, limits: GateLimits, buffer: RelayBuffer
+        self,
+        dialler: Dialler,
+        recorder: Recorder,
+        limits: GateLimits,
+        buffer: RelayBuffer,
+        bound: BoundHosts | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._dialler = dialler
         self._recorder = recorder
         self._limits = limits
         self._buffer = buffer
+        self._bound = bound
         self._relays: set[SocketRelay] = set()
         self._handshakes = 0
 
@@ -72,6 +80,12 @@ class Forwarder:
         """Break every connection that is being relayed."""
         for relay in tuple(self._relays):
             relay.cut()
+
+    def close(self) -> None:
+        """Break what is left and tell who serves bound hosts that the cage has ended."""
+        self.cut()
+        if self._bound is not None:
+            self._bound.close()
 
     async def _question(self, client: socket.socket) -> Asked | None:
         handshake = ProxyHandshake(self._limits.header_bytes)
@@ -115,6 +129,10 @@ class Forwarder:
             except BaseException:
                 dialled.sock.close()
                 raise
+        rest = asked.rest if asked is not None else b""
+        if self._bound is not None and self._bound.binds(dialled.host, port):
+            await self._serve_bound(self._bound, client, via, port, dialled, started_s, rest)
+            return False
         ended = partial(self._ended, via, port, dialled, started_s, on_end)
         relay = SocketRelay(
             client,
@@ -124,8 +142,51 @@ class Forwarder:
             on_end=ended,
         )
         self._relays.add(relay)
-        relay.start(asked.rest if asked is not None else b"")
+        relay.start(rest)
         return True
+
+    async def _serve_bound(
+        self,
+        bound: BoundHosts,
+        client: socket.socket,
+        via: ConnectVia,
+        port: int,
+        dialled: Dialled,
+        started_s: float,
+        first: bytes,
+    ) -> None:
+        async def dial_again() -> socket.socket:
+            again = await self._dialler.dial(dialled.host, port)
+            if isinstance(again, NotDialled):
+                raise ConnectionError(again.detail)
+            return again.sock
+
+        ending, result = ConnectionEnd.CUT, BoundResult(0, 0, broken=True)
+        try:
+            result = await bound.serve(
+                BoundConnection(
+                    client,
+                    first,
+                    dialled.sock,
+                    dialled.host,
+                    port,
+                    dial_again,
+                    self._recorder.cage_id,
+                )
+            )
+            ending = ConnectionEnd.RESET if result.broken else ConnectionEnd.CLOSED
+        finally:
+            self._recorder.connected(
+                via,
+                dialled.host,
+                port,
+                started_s,
+                ending,
+                address=dialled.address,
+                detail=result.detail,
+                bytes_up=result.bytes_up,
+                bytes_down=result.bytes_down,
+            )
 
     def _ended(
         self,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kaged.base import Clock, SystemClock, Tasks
 from kaged.base.open_files import open_files
+from kaged.cage.gate_port import BoundHosts
 from kaged.cage.net.dial import Dialler, Resolver, SystemResolver
 from kaged.cage.net.events import AuditSink, DenialLog, Recorder
 from kaged.cage.net.forward import Forwarder
@@ -79,12 +80,14 @@ class NetGate:
         services: Sequence[LoopbackService] = (),
         parent_pid: int | None = None,
         audit: AuditSink | None = None,
+        bound: BoundHosts | None = None,
     ) -> NetSession:
         """Open the gate in the network namespace of `child_pid`, while the cage still waits.
 
         `parent_pid`, when given, must be the parent of `child_pid`: it makes sure that the number
         was not given to another process in the meantime. With neither grants nor services nothing
-        is opened. An exception means that the cage must be killed, not released.
+        is opened. Connections to what `bound` binds are served by it instead of being relayed
+        unseen. An exception means that the cage must be killed, not released.
 
         Raises:
             NamespaceUnavailable: the namespace is gone, is the daemon's own, or cannot be used.
@@ -103,7 +106,7 @@ class NetGate:
             plan,
             net_fd=net_fd,
             helper=self._helper,
-            forwarder=Forwarder(dialler, recorder, self._limits, self._buffer),
+            forwarder=Forwarder(dialler, recorder, self._limits, self._buffer, bound),
             recorder=recorder,
             limits=self._limits,
             budget=self._budget,

@@ -171,7 +171,7 @@ class NetSession:
         self._forwarder.cut()
         await self._tasks.close()
         # A connection may have reached its relay while the tasks were ending.
-        self._forwarder.cut()
+        self._forwarder.close()
         self._recorder.flush()
         self._on_close(self)
 

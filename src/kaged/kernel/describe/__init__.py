@@ -11,6 +11,7 @@ from kaged.kernel.describe.asks import (
     describe_ask,
     describe_changes,
 )
+from kaged.kernel.describe.credentials import describe_credential, describe_missing_credential
 from kaged.kernel.describe.decisions import (
     describe_denial,
     describe_policy_refusal,
@@ -38,8 +39,10 @@ __all__ = [
     "consent_question",
     "describe_ask",
     "describe_changes",
+    "describe_credential",
     "describe_denial",
     "describe_grant",
+    "describe_missing_credential",
     "describe_operation",
     "describe_policy",
     "describe_policy_refusal",

@@ -83,6 +83,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
     """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
         account_shares,
+        credentials,
         doctor,
         inbox,
         interactions,
@@ -129,6 +130,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         services.router,
         account_shares.router,
         service_accounts.router,
+        credentials.router,
         invitations.router,
         skills.router,
         usage.router,

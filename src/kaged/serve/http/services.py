@@ -24,6 +24,7 @@ from kaged.serve.signin.sign_in import SignIn
 from kaged.store import Store
 
 if TYPE_CHECKING:
+    from kaged.credentials.credential_service import CredentialService
     from kaged.inbox import Inbox
     from kaged.lua.script_service import ScriptService
     from kaged.models.catalogue import ModelCatalogue
@@ -62,6 +63,7 @@ class Subsystems:
     sessions: SessionServices
     lua: ScriptService
     accounts: AccountService
+    credentials: CredentialService
     skills: SkillService
     inbox: Inbox
     traces: TraceLog

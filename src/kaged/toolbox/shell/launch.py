@@ -25,6 +25,7 @@ from kaged.cage import (
 from kaged.cage.compile import SYSTEM_PATH
 from kaged.cage.gate_port import Service
 from kaged.cage.orphan_processes import MARK, mark_value
+from kaged.credentials.cage_kit import NOTHING, CageKit, with_kit
 from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
 
@@ -102,13 +103,15 @@ CageLauncher: TypeAlias = Callable[[CagePolicy, ShellCommand], Awaitable[CagePro
 class Attachment:
     """What the host itself adds to the cage of one command.
 
-    `env` wins over whatever the command or the policy sets; `path_dirs` go to the end of PATH.
+    `env` wins over whatever the command or the policy sets, the variables of the `kit` of
+    credentials over that; `path_dirs` go to the end of PATH.
     """
 
     env: tuple[tuple[str, str], ...] = ()
     mounts: tuple[HostMount, ...] = ()
     path_dirs: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
+    kit: CageKit = NOTHING
 
 
 Attach: TypeAlias = Callable[[CagePolicy, ShellCommand], Attachment]
@@ -122,17 +125,25 @@ def caged_launcher(
 
     async def launch(policy: CagePolicy, command: ShellCommand) -> CageProcess:
         added = attach(policy, command)
+        kit = added.kit
         return await spawner.spawn(
             CageRequest(
                 f"shell {command.caller}",
-                policy,
+                with_kit(policy, kit),
                 command.argv,
                 kind=CageKind.AGENT,
                 cwd=command.cwd,
                 env=tuple(QUIET.items()),
-                fixed_env=(*command.env.items(), *_path(policy, command, added), *added.env),
+                fixed_env=(
+                    *command.env.items(),
+                    *_path(policy, command, added),
+                    *added.env,
+                    *kit.env,
+                ),
                 mounts=added.mounts,
                 services=added.services,
+                files=kit.files,
+                bound=kit.bound,
                 stdio=command.stdio,
             )
         )

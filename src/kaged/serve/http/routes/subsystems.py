@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends
 
+from kaged.credentials.credential_service import CredentialService
 from kaged.inbox import Inbox
 from kaged.lua.script_service import ScriptService
 from kaged.models.catalogue import ModelCatalogue
@@ -42,6 +43,7 @@ LanguageServers = Annotated[LanguageServices, _part(lambda found: found.code)]
 Undo = Annotated[UndoService, _part(lambda found: found.undo)]
 Models = Annotated[ModelCatalogue, _part(lambda found: found.models)]
 Accounts = Annotated[AccountService, _part(lambda found: found.accounts)]
+Credentials = Annotated[CredentialService, _part(lambda found: found.credentials)]
 Skills = Annotated[SkillService, _part(lambda found: found.skills)]
 Scripts = Annotated[ScriptService, _part(lambda found: found.lua)]
 Traces = Annotated[TraceLog, _part(lambda found: found.traces)]
