@@ -18,8 +18,8 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.entry import Entry, EntryRole
+from kaged.tools.result_cut import tokens_of
 
-BYTES_PER_TOKEN: Final = 4
 MESSAGE_OVERHEAD: Final = 4
 """What roles and separators around a message take."""
 
@@ -28,8 +28,7 @@ _LOWEST, _HIGHEST = 0.5, 3.0
 
 def estimate_text(text: str) -> int:
     """Estimate the tokens of a text; every four bytes count as one."""
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return -(-size // BYTES_PER_TOKEN)
+    return tokens_of(text)
 
 
 def estimate_json(value: JsonValue) -> int:
