@@ -40,13 +40,21 @@ def wrapped(text: str) -> str:
     return "\n".join(piece for line in text.split("\n") for piece in _pieces(line))
 
 
-def fit_lines(head: str, text: str, first: int, limit_tokens: int, left_out: LeftOut) -> str:
+def fit_lines(
+    head: str,
+    text: str,
+    first: int,
+    limit_tokens: int,
+    left_out: LeftOut,
+    *,
+    least: int = MIN_RESULT_TOKENS,
+) -> str:
     """Return `head` and the lines of `text` that fit, of its beginning and of its end.
 
     `first` is the number of its first line. The whole is never larger than `limit_tokens`, or than
-    `MIN_RESULT_TOKENS` if that is more.
+    `least` if that is more.
     """
-    room = max(limit_tokens, MIN_RESULT_TOKENS) * BYTES_PER_TOKEN
+    room = max(limit_tokens, least) * BYTES_PER_TOKEN
     front = f"{head}\n" if head else ""
     if size_of(front) + size_of(text) <= room:
         return front + text

@@ -74,10 +74,19 @@ class ShownResults:
         return await self.fit(text, context, limit, readers)
 
     async def fit(
-        self, text: str, context: ToolCallContext, limit_tokens: int, readers: Iterable[str]
+        self,
+        text: str,
+        context: ToolCallContext,
+        limit_tokens: int,
+        readers: Iterable[str],
+        *,
+        least: int = MIN_RESULT_TOKENS,
     ) -> str:
-        """Return a text if it fits; else keep it, and return its head and tail with the handle."""
-        if tokens_of(text) <= max(limit_tokens, MIN_RESULT_TOKENS):
+        """Return a text if it fits; else keep it, and return its head and tail with the handle.
+
+        It is not made shorter than `least`.
+        """
+        if tokens_of(text) <= max(limit_tokens, least):
             return text
         whole = wrapped(text)
         can = frozenset(readers)
@@ -89,7 +98,7 @@ class ShownResults:
         def left_out(first: int, last: int, size: int) -> str:
             return _note(handle, first, last, total, size, searchable=SEARCH_TOOL in can)
 
-        return fit_lines("", whole, 1, limit_tokens, left_out)
+        return fit_lines("", whole, 1, limit_tokens, left_out, least=least)
 
 
 def _paged(paged: PagedText, limit_tokens: int) -> str:

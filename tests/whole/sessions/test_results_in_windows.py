@@ -7,10 +7,11 @@ from typing import Any
 
 from whole.harness.daemon import Daemon
 from whole.harness.mcp import python
-from whole.harness.model import ModelServer, call, say
+from whole.harness.model import ModelServer, call, calls, refuse, say
 from whole.harness.project import Project
 from whole.harness.talk import Talk, asked, tool_answers
 
+CONTEXT_CODE = "context_length_exceeded"
 HANDLE = re.compile(r"result:/res_[0-9A-Z]{26}")
 LONG = 'for i in $(seq 1 20000); do echo "line $i"; done; echo FAILED at the end; exit 3'
 
@@ -105,6 +106,29 @@ def test_the_operator_sets_the_budget(
     shell, read = answers(model, run)
     assert 300 * 4 < len(shell.encode()) <= 600 * 4
     assert 600 * 4 < len(read.encode()) <= 1200 * 4
+
+
+def test_a_window_that_overflows_by_its_last_results_shows_them_shorter_and_goes_on(
+    daemon: Daemon, project: Project, talk: Talk, model: ModelServer
+) -> None:
+    """The turn is asked again with what fits, and the session is not stuck."""
+    limit(daemon, 3000, 4000)
+    full = refuse(400, "This model's maximum context length is 1 token.", code=CONTEXT_CODE)
+    read = ("shell.bash", {"command": LONG})
+    run = talk.hear(calls(read, read), full, say("It fits now."))
+    assert run["status"] == "completed"
+    first, last = (tool_answers(one) for one in asked(model, run["word"])[-2:])
+    assert len(last) == 2
+    assert sum(map(len, last)) < sum(map(len, first)) * 0.6
+    for text in last:
+        assert "exit_code: 3" in text[:200]
+        handle = HANDLE.findall(text)[0]
+        assert talk.result("file.read", path=handle, limit=1)["total_lines"] > 20
+    again = talk.hear(say("Still here."))
+    assert again["status"] == "completed"
+    assert tool_answers(asked(model, again["word"])[-1])[:2] == last
+    events = daemon.audit("compaction.completed", project=project.id)
+    assert events[-1]["data"]["strategy"] == "shorten"
 
 
 def test_a_client_of_the_agent_gets_the_text_cut_and_the_structure_whole(
