@@ -46,6 +46,7 @@ from kaged.toolbox.project import (
 )
 from kaged.tools import Tool
 from kaged.tools.outcomes import ToolOutcome
+from kaged.tools.shown_results import ShownResults
 from kaged.wire.context import WireContext
 
 PROJECT = "prj_1"
@@ -113,6 +114,7 @@ class LoopLab:
         idle_s: float = 300.0,
         hooks: SessionHooks | None = None,
         plugins_of: Callable[[str, str], Sequence[str]] = lambda _project, _agent: (),
+        results: ShownResults | None = None,
     ) -> None:
         self.root = root
         self.store = store
@@ -142,6 +144,7 @@ class LoopLab:
             plugins_of=plugins_of,
             pipeline=pipeline,
             outcomes=(self,),
+            results=results,
         )
         self.projects = WorkProjects()
         todos = TodoService(store, ids)

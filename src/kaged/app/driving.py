@@ -102,7 +102,14 @@ def build_driver(
         transcript=transcript,
         tools=tools,
         compactor=Compactor(
-            transcript, hooks, audit, lifecycle.emit, transforms, clock=clock, ids=ids
+            transcript,
+            hooks,
+            audit,
+            lifecycle.emit,
+            transforms,
+            clock=clock,
+            ids=ids,
+            results=dispatcher.results,
         ),
         todos=LoopTodos(todos, store.sessions, audit),
         changed_files=ChangedFiles(workspace_of),

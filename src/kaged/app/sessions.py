@@ -9,7 +9,13 @@ from kaged.base import Clock, Ids
 from kaged.events import EventHub
 from kaged.projects.readiness import Ready
 from kaged.sessions.label_entries import open_labels
-from kaged.sessions.lifecycle import Lifecycle, publish_session, record_switch, redacted_params
+from kaged.sessions.lifecycle import (
+    Lifecycle,
+    publish_session,
+    record_switch,
+    redacted_params,
+    share_results,
+)
 from kaged.sessions.navigation import Navigation
 from kaged.sessions.session_service import SessionService
 from kaged.sessions.session_services import SessionServices
@@ -17,6 +23,7 @@ from kaged.sessions.tool_log import ToolCallLog
 from kaged.sessions.transcript import Transcript
 from kaged.store import Store
 from kaged.toolbox.project import PersonUploads
+from kaged.tools.kept_results import KeptResults
 
 
 def build_sessions(
@@ -29,13 +36,15 @@ def build_sessions(
     ready: Ready,
     closing: AsyncExitStack,
     uploads: PersonUploads,
+    kept: KeptResults,
 ) -> SessionServices:
     """Build the sessions and publish what happens in sessions on the event stream."""
     lifecycle = Lifecycle()
     lifecycle.subscribe(lambda event: publish_session(hub, event))
     lifecycle.subscribe(lambda event: record_switch(audit, event))
     transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-    service = SessionService(store, transcript, lifecycle, uploads)
+    lifecycle.subscribe(lambda event: share_results(kept, event))
+    service = SessionService(store, transcript, lifecycle, (uploads.forget, kept.forget))
     calls = ToolCallLog(
         store.tool_calls,
         lifecycle,

@@ -54,12 +54,15 @@ from kaged.sessions.routing import AgentRouting
 from kaged.toolbox.project import PersonUploads
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.call_approvals import CallApprovals
+from kaged.tools.kept_results import KeptResults
 from kaged.tools.outcome_stream import OutcomeStream
 from kaged.tools.registry import ToolRegistry
+from kaged.tools.shown_results import ShownResults
 from kaged.toolset.builtin_tools import (
     open_toolboxes,
     protected_rules,
     quota_rules,
+    result_budget,
     sealed_folder,
 )
 from kaged.toolset.credential_kits import with_credentials
@@ -132,6 +135,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         inbox, ids, clock, lambda: float(state.settings.daemon.value.pipeline.ask_seconds)
     )
     uploads = PersonUploads(core.places.data_dir / "uploads")
+    kept = KeptResults(core.places.data_dir / "results", lambda: ids.tagged("res"))
     sessions = build_sessions(
         store,
         audit,
@@ -141,6 +145,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         ready=readiness.ready,
         closing=closing,
         uploads=uploads,
+        kept=kept,
     )
     projects = ProjectService(store, audit, inbox, settings_in_force, readiness)
     undo_files = open_undo(core.places.data_dir, closing)
@@ -187,6 +192,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
             session_id, project_id, ownership=ownership
         ),
         ready=readiness.ready,
+        results=ShownResults(kept, lambda: result_budget(state.settings)),
     )
 
     skills = await build_skills(settings_in_force, inbox=inbox, audit=audit, closing=closing)
@@ -266,6 +272,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                     post=audit.post,
                 ).attach,
             ),
+            kept=kept,
         )
         agent_tools.register(tools)
     mcp = build_mcp(

@@ -313,6 +313,7 @@ _FILES: _Rows = {
     "file_write_failed": (503, "The system did not let us write; everything is as it was before."),
     "multiple_matches": (409, "The text to replace is there more than once; see `detail.count`."),
     "no_change": (422, "Old and new text are the same."),
+    "result_not_found": (404, "There is no kept result of that name for this caller, or no more."),
     "old_string_not_found": (409, "The text to replace is not there; see `detail.closest`."),
     "undo_conflict": (409, "Files were changed since; an undo would destroy something."),
     "undo_not_found": (404, "There is nothing of that kind to undo, or not any more."),

@@ -186,6 +186,17 @@ class SessionsSection:
         "After how many seconds without a run a session counts as idle and plugins are notified.",
         default=300,
     )
+    read_tokens: int = key(
+        Whole(500, 1_000_000),
+        "How many tokens the result of one reading call may take of an agent's window; what is "
+        "left out stays readable.",
+        default=25_000,
+    )
+    result_tokens: int = key(
+        Whole(500, 1_000_000),
+        "The same for results of all other tools: commands, searches, plugins, MCP servers.",
+        default=8_000,
+    )
 
 
 @record

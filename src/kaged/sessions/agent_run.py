@@ -21,6 +21,9 @@ from kaged.wire.context import WireContext
 ASKED_CHARS = 4000
 """How much of what an agent was asked its calls tell."""
 
+MEASURE = 1000
+"""By what the correction of estimates is found out."""
+
 DELEGATION_MARK = "#"
 """Between an agent's path and the call that set it to work, in the name of its window."""
 
@@ -126,6 +129,12 @@ class AgentRun:
     def tokens(self) -> int:
         """The estimate of everything that goes to the model, corrected by what was counted."""
         return self.gauge.tokens(self.request_tokens)
+
+    @property
+    def room_tokens(self) -> int:
+        """Half of what its model's window has free, in the units of the estimate."""
+        scale = self.gauge.tokens(MEASURE) / MEASURE
+        return max(0, int(self.model.context_tokens / scale) - self.request_tokens) // 2
 
     @property
     def turn(self) -> int | None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.resolution import EnabledTool
     from kaged.tools.session_labels import SessionLabels
+    from kaged.tools.shown_results import ShownResults
     from kaged.workspace import ProjectPath
     from kaged.workspace.journal_files import JournalFiles
     from kaged.workspace.undo_step import Author
@@ -124,6 +125,7 @@ class AgentToolService:
         rules: Callable[[str], ProtectedRules] = lambda _root: ProtectedRules(),
         on_reviewed: Callable[[str, str], None] = lambda _run, _path: None,
         ready: Ready,
+        results: ShownResults | None = None,
     ) -> None:
         self._ready = ready
         self._sealed = sealed
@@ -148,6 +150,7 @@ class AgentToolService:
             approvals=approvals,
             quotas=CallQuotas(quotas, clock) if quotas else None,
             permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
+            results=results,
         )
         self._clock = clock
         self._ids = ids

@@ -25,6 +25,7 @@ from kaged.sessions.compaction import (
 )
 from kaged.sessions.entry import EntryDraft, EntryKind
 from kaged.sessions.messages import NOTE_MARK, WindowMessage, message_of_json
+from kaged.sessions.shortening import LEAST_TOKENS, plan_shortening, shortened_messages
 from kaged.sessions.summary import (
     INSTRUCTION,
     SUMMARY_LIMIT_CHARS,
@@ -41,12 +42,22 @@ if TYPE_CHECKING:
     from kaged.sessions.needs import Announcer, AuditPost
     from kaged.sessions.transcript import Transcript
     from kaged.sessions.transforms import Transforms
+    from kaged.tools.shown_results import ShownResults
 
 THRESHOLD_CROSSED: Final = "threshold_crossed"
 REQUESTED: Final = "requested"
 CONTEXT_EXCEEDED: Final = "context_exceeded"
 GROWTH: Final = 1.05
 """By how much a window that could not be made smaller must grow before it is tried again."""
+
+SHORTEN: Final = "shorten"
+"""How a compaction is called that showed the texts of a window shorter."""
+
+ENOUGH_SHARE: Final = 0.75
+"""A compaction that leaves more than that has not made room."""
+
+KEEP_AT_LEAST: Final = 1
+"""How many of the newest messages stay, with their turn, when nothing else makes room."""
 
 MAX_PROMPT_GROWTH: Final = 16_000
 """How many characters a script may add to what a model is to summarize."""
@@ -95,13 +106,23 @@ class Compactor:
     _: KW_ONLY
     clock: Clock
     ids: Ids
+    results: ShownResults
 
     async def check(self, agent_run: AgentRun) -> Compacted | None:
-        """Compact a window that is full; one that cannot be made smaller is left alone."""
+        """Compact a window that is full; one that cannot be made smaller is left alone.
+
+        Nothing goes to a model that is larger than it takes, as far as that is known: some leave
+        out what they like then, without a word.
+        """
         tokens = agent_run.tokens
         if tokens < self.threshold(agent_run) or tokens < agent_run.stuck_at * GROWTH:
             return None
-        return await self.compact(agent_run, THRESHOLD_CROSSED)
+        done = await self.compact(agent_run, THRESHOLD_CROSSED)
+        if agent_run.tokens > agent_run.model.context_tokens:
+            goal = self._goal(agent_run)
+            if goal > 0:
+                await self._shorten(agent_run, goal)
+        return done
 
     def threshold(self, agent_run: AgentRun) -> int:
         """Return the number of tokens at which an agent's window is full."""
@@ -111,11 +132,7 @@ class Compactor:
 
     def plan(self, agent_run: AgentRun) -> CompactionPlan:
         """Choose what would go. Changes nothing and asks nobody."""
-        # In the units of the estimate, of which what stands in the request anyway is not ours.
-        fixed = agent_run.request_tokens - agent_run.window.tokens
-        scale = agent_run.tokens / agent_run.request_tokens if agent_run.request_tokens else 1.0
-        goal = min(self.threshold(agent_run), agent_run.tokens) * TARGET_SHARE / scale
-        return plan_compaction(agent_run.window.messages, max(0, int(goal) - fixed))
+        return plan_compaction(agent_run.window.messages, max(0, self._goal(agent_run)))
 
     def preview(self, agent_run: AgentRun) -> JsonObject:
         """Return what a compaction would do now (dry run)."""
@@ -131,6 +148,21 @@ class Compactor:
             "always_keep": [one.id for one in plan.keep],
             "tokens_after": plan.tokens_after,
         }
+
+    async def make_room(self, agent_run: AgentRun) -> bool:
+        """Make a window smaller that the model refused; returns whether that could be done.
+
+        It is compacted first. Where that leaves most of it, the last messages are what is large:
+        they are shown shorter, results of tools first, and at last only the newest turn stays.
+        """
+        if agent_run.tokens < agent_run.model.context_tokens:
+            # The vendor counts more than was estimated.
+            agent_run.gauge.learn(agent_run.request_tokens, agent_run.model.context_tokens)
+        before = agent_run.window.tokens
+        await self.compact(agent_run, CONTEXT_EXCEEDED)
+        if agent_run.window.tokens > before * ENOUGH_SHARE:
+            await self._shorten(agent_run, int(before * TARGET_SHARE))
+        return agent_run.window.tokens < before
 
     async def compact(
         self, agent_run: AgentRun, trigger: str, wish: str | None = None
@@ -183,7 +215,7 @@ class Compactor:
         messages = with_note(
             agent_run.window.messages, result.messages, f"{compaction_id}{NOTE_MARK}note", note
         )
-        await self._keep(agent_run, messages, result, used)
+        await self._keep(agent_run, messages, result, used.value)
         done = Compacted(
             compaction_id=compaction_id,
             strategy=used.value,
@@ -200,6 +232,63 @@ class Compactor:
         return done
 
     # -- own -----------------------------------------------------------------------------------
+
+    def _goal(self, agent_run: AgentRun) -> int:
+        """Return to how many tokens the messages should come; below 1 the rest is too large."""
+        # In the units of the estimate, of which what stands in the request anyway is not ours.
+        fixed = agent_run.request_tokens - agent_run.window.tokens
+        scale = agent_run.tokens / agent_run.request_tokens if agent_run.request_tokens else 1.0
+        goal = min(self.threshold(agent_run), agent_run.tokens) * TARGET_SHARE / scale
+        return int(goal) - fixed
+
+    async def _shorten(self, agent_run: AgentRun, goal_tokens: int) -> None:
+        """Show the long texts of a window shorter; the whole of each is kept under a handle."""
+        started_s = self.clock.monotonic_s()
+        compaction_id = self.ids.tagged("cmp")
+        before, tokens_before = agent_run.window.messages.copy(), agent_run.tokens
+        context = agent_run.call_context(self.ids.tagged("req"))
+        texts: dict[tuple[int, int], str] = {}
+        for planned in plan_shortening(before, goal_tokens):
+            for one in planned.texts:
+                texts[one.message, one.block] = await self.results.fit(
+                    one.text,
+                    context,
+                    planned.limit_tokens,
+                    agent_run.snapshot.tools.enabled,
+                    least=LEAST_TOKENS,
+                )
+        messages = shortened_messages(before, texts)
+        plan = plan_compaction(messages, goal_tokens, KEEP_AT_LEAST)
+        result = _dropped(plan)
+        note = result.note if plan.being else ""
+        left = with_note(messages, plan.remaining, f"{compaction_id}{NOTE_MARK}note", note)
+        if sum(one.tokens for one in left) >= agent_run.window.tokens:
+            return
+        started: JsonObject = {
+            "compaction_id": compaction_id,
+            "strategy": SHORTEN,
+            "messages": len(before),
+            "tokens": tokens_before,
+            "threshold": self.threshold(agent_run),
+        }
+        self._post(agent_run, "compaction.triggered", started)
+        self._tell(agent_run, "compaction.started", {"compaction_id": compaction_id})
+        await self._keep(agent_run, left, result, SHORTEN)
+        # What policies made of these messages is as long as they were; what they withheld stays so.
+        for id_ in {before[place].id for place, _ in texts}:
+            if agent_run.cleared.get(id_) is not None:
+                del agent_run.cleared[id_]
+        done = Compacted(
+            compaction_id=compaction_id,
+            strategy=SHORTEN,
+            messages_before=len(before),
+            messages_after=len(left),
+            tokens_before=tokens_before,
+            tokens_after=agent_run.tokens,
+            fallback=False,
+            summary=None,
+        )
+        self._completed(agent_run, done, None, (self.clock.monotonic_s() - started_s) * 1000)
 
     async def _strategy(
         self,
@@ -296,7 +385,7 @@ class Compactor:
         agent_run: AgentRun,
         messages: Sequence[WindowMessage],
         result: _Result,
-        strategy: CompactionStrategy,
+        strategy: str,
     ) -> None:
         """Store the compaction and go on with the smaller window."""
         known = agent_run.window.messages
@@ -308,7 +397,7 @@ class Compactor:
                 "kept": len(result.messages),
                 "summarized": summarized,
                 "summary": result.summary,
-                "strategy": strategy.value,
+                "strategy": strategy,
                 "messages": compaction_messages(messages, known, marks),
             },
             agent=agent_run.window_key,

@@ -18,6 +18,7 @@ from kaged.base.log import get_logger
 from kaged.events import EventHub
 from kaged.events.hub import SESSION_TOPIC
 from kaged.sessions.run_options import OPERATOR
+from kaged.tools.kept_results import KeptResults
 
 EVENTS: Final = frozenset({
     "session.created", "session.forked", "session.switched", "session.switch_vetoed",
@@ -106,6 +107,12 @@ def record_switch(audit: AuditLog, event: SessionEvent) -> None:
         audit.post(moved)
     except AuditUnavailable as error:
         _log.error("audit.not_recorded", name=moved.name, error=error.message)
+
+
+def share_results(kept: KeptResults, event: SessionEvent) -> None:
+    """Let a fork read the results that its window speaks of."""
+    if event.name == "session.forked":
+        kept.share(str(event.data["from"]), event.session_id)
 
 
 def redacted_params(audit: AuditLog, params: JsonValue) -> JsonValue:

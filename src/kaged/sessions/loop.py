@@ -25,7 +25,7 @@ from kaged.models.turn import (
 )
 from kaged.sessions.agent_run import AgentEnd
 from kaged.sessions.agent_run_factory import tell
-from kaged.sessions.compacting import CONTEXT_EXCEEDED, REQUESTED
+from kaged.sessions.compacting import REQUESTED
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.messages import VENDOR_PARTS, AskedCall, text_block
 from kaged.sessions.prompt import assemble
@@ -51,6 +51,8 @@ MAX_TURN_CHARS: Final = 1_000_000
 MAX_NAME_CHARS: Final = 200
 MAX_SAID_CHARS: Final = 4000
 """How much of an incomplete answer the error tells."""
+MAX_ROOM_TRIES: Final = 10
+"""How often a window is made smaller for one turn; each time by about half."""
 
 NOT_MADE: Final = (
     "This call was not made, because the session waits for the operator. Make it again if it is "
@@ -184,16 +186,18 @@ def require_context_space(agent_run: AgentRun) -> None:
 
 
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
-    """Ask the model once; a window that turns out to be too large is compacted and asked again."""
+    """Ask the model once; a window that turns out to be too large is made smaller until it fits."""
     hooked = await parts.policies.model_call(agent_run)
-    request = await _assembled(agent_run, parts, hooked)
-    try:
-        turn = await _timed(agent_run, request, parts, hooked)
-    except ModelContextExceeded:
-        if await parts.compactor.compact(agent_run, CONTEXT_EXCEEDED) is None:
-            raise
+    tries = 0
+    while True:
         request = await _assembled(agent_run, parts, hooked)
-        turn = await _timed(agent_run, request, parts, hooked)
+        try:
+            turn = await _timed(agent_run, request, parts, hooked)
+            break
+        except ModelContextExceeded:
+            tries += 1
+            if tries > MAX_ROOM_TRIES or not await parts.compactor.make_room(agent_run):
+                raise  # what is too large is the prompt or the tools
     agent_run.steps += 1
     agent_run.run.spending.add(turn.usage)
     agent_run.gauge.learn(agent_run.request_tokens, turn.usage.input_tokens)

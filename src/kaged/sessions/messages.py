@@ -18,8 +18,8 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.sessions.entry import Entry, EntryRole
+from kaged.tools.result_cut import tokens_of
 
-BYTES_PER_TOKEN: Final = 4
 VENDOR_PARTS: Final = "vendor_parts"
 """The type of the block with a vendor's marks on an answer; only model clients read it."""
 
@@ -31,8 +31,7 @@ _LOWEST, _HIGHEST = 0.5, 3.0
 
 def estimate_text(text: str) -> int:
     """Estimate the tokens of a text; every four bytes count as one."""
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    return -(-size // BYTES_PER_TOKEN)
+    return tokens_of(text)
 
 
 def estimate_json(value: JsonValue) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kaged.sessions.content import stored_words
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kaged.store import Store
     from kaged.store.session_rows import SessionKind, SessionRecord
     from kaged.store.tool_call_rows import ToolCallRecord
-    from kaged.toolbox.project.person_uploads import PersonUploads
 
 LOCATOR: Final = "kaged:session/"
 FAMILY_LIMIT: Final = 2000
@@ -41,7 +40,8 @@ class SessionService:
     """Lists, names, finds and takes away sessions; keeps their runs.
 
     A session is named by its id, a unique beginning of it (with or without `ses_`), or its
-    locator; anything else, a path of a file for instance, is no session.
+    locator; anything else, a path of a file for instance, is no session. `forget` takes away what
+    others keep of a session on disk.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class SessionService:
         store: Store,
         transcript: Transcript,
         lifecycle: Lifecycle,
-        uploads: PersonUploads | None = None,
+        forget: Sequence[Callable[[str], None]] = (),
     ) -> None:
         self._store = store
         self._transcript = transcript
         self._lifecycle = lifecycle
-        self._uploads = uploads
+        self._forget = tuple(forget)
         self._active: dict[str, str] = {}
         self.reviewed = ReviewedFiles()
 
@@ -134,7 +134,7 @@ class SessionService:
         )
 
     async def delete(self, project_id: str, session_id: str) -> SessionRecord:
-        """Take a session away, with its runs, tool calls and what people gave along in it.
+        """Take a session away, with its runs, tool calls and the files that belong to it.
 
         Forks keep the entries that they share with it.
 
@@ -143,8 +143,8 @@ class SessionService:
             KagedError: `session_busy`; a run of it is active, or it waits for the operator.
         """
         gone = await self._store.branches.delete(project_id, session_id, stored_words)
-        if self._uploads is not None:
-            await asyncio.to_thread(self._uploads.forget, gone.id)
+        for forget in self._forget:
+            await asyncio.to_thread(forget, gone.id)
         self._tell("session.deleted", gone.id, gone.project_id, None, {"title": gone.title})
         return gone
 

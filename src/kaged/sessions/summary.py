@@ -16,7 +16,8 @@ from kaged.models.turn import (
     Usage,
     UserMessage,
 )
-from kaged.sessions.messages import BYTES_PER_TOKEN, WindowMessage
+from kaged.sessions.messages import WindowMessage
+from kaged.tools.result_cut import BYTES_PER_TOKEN
 
 SUMMARY_TIMEOUT_S: Final = 120.0
 SUMMARY_LIMIT_CHARS: Final = 16_000

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 MAX_PARALLEL: Final = 8
 """How many calls of one turn run at the same time."""
 
-RESULT_LIMIT_CHARS: Final = 200_000
-"""How much of a result a model is shown; the record of the call has all of it."""
-
 ASKING_TOOLS: Final = frozenset({"kaged.ask", "kaged.form", "kaged.checkpoint"})
 BLOCKED: Final = "[BLOCKED]"
 CANCELLED: Final = "[cancelled] The run was cancelled before this call had a result."
@@ -73,7 +70,13 @@ class ToolRunner:
         self, agent_run: AgentRun, call: AskedCall, result: JsonValue, *, is_error: bool = False
     ) -> None:
         """Store the outcome of a call that was not made here: an answer of the operator."""
-        await self._keep(agent_run, call, result_text(result), is_error=is_error)
+        shown = await self.dispatcher.shown(
+            None if is_error else call.name,
+            result,
+            agent_run.call_context(call.request_id),
+            room_tokens=agent_run.room_tokens,
+        )
+        await self._keep(agent_run, call, shown, is_error=is_error)
 
     # -- own -----------------------------------------------------------------------------------
 
@@ -110,15 +113,21 @@ class ToolRunner:
     async def _together(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
+                # They end side by side, so none of them may take the room of the others.
+                room = agent_run.room_tokens // len(calls)
                 for call in calls:
-                    group.create_task(self._one(agent_run, call))
+                    group.create_task(self._one(agent_run, call, room))
         except BaseExceptionGroup as several:
             # What a call can end with is a result by now; this is the store, and says it once.
             raise several.exceptions[0] from several
 
-    async def _one(self, agent_run: AgentRun, call: AskedCall) -> None:
-        """Make one call and store its result."""
+    async def _one(
+        self, agent_run: AgentRun, call: AskedCall, room_tokens: int | None = None
+    ) -> None:
+        """Make one call and store its result; `room_tokens` is what it may take of the window."""
         run = agent_run.run
+        room = agent_run.room_tokens if room_tokens is None else room_tokens
+        context = agent_run.call_context(call.request_id)
         params: JsonValue = call.raw if call.arguments is None else call.arguments
         is_error = False
         try:
@@ -132,18 +141,17 @@ class ToolRunner:
                 params = asked
             reporting = PROGRESS.set(partial(self._progressed, agent_run, call))
             try:
-                result = await self.dispatcher.dispatch(
-                    call.name, params, agent_run.call_context(call.request_id)
-                )
+                result = await self.dispatcher.dispatch(call.name, params, context)
             finally:
                 PROGRESS.reset(reporting)
             if call.request_id in run.waiting:
                 run.asked(call.request_id, result)
                 return  # the operator's answer, or the resumed subagent, gives its result
-            text = result_text(result)
+            text = await self.dispatcher.shown(call.name, result, context, room_tokens=room)
         except ToolError as error:
             is_error = True
-            text = error_text(error)
+            said = error_text(error)
+            text = await self.dispatcher.shown(None, said, context, room_tokens=room)
         await self._keep(agent_run, call, text, is_error=is_error)
 
     def _progressed(
@@ -179,14 +187,6 @@ class ToolRunner:
     ) -> None:
         draft = _draft(agent_run, call, text, is_error=is_error)
         agent_run.window.add(await self.transcript.append(agent_run.run.session_id, [draft]))
-
-
-def result_text(result: JsonValue) -> str:
-    """Write a result as the model gets it; a long one is cut and says so."""
-    text = result if isinstance(result, str) else _written(result)
-    if len(text) <= RESULT_LIMIT_CHARS:
-        return text
-    return f"{text[:RESULT_LIMIT_CHARS]}\n[cut: {len(text)} characters in all]"
 
 
 def error_text(error: ToolError) -> str:

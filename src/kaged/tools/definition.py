@@ -12,6 +12,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.requirements import ToolRequirement
 from kaged.tools.call import ToolInvocation
+from kaged.tools.result_text import PLAIN_VIEW, ResultView
 
 
 class ToolSource(StrEnum):
@@ -90,7 +91,7 @@ class Tool:
     what a schema cannot say. `aliases` are hidden names with the arguments they stand for.
     `reaches_net` tells policies that the tool may connect elsewhere; `labels` are on its results.
     `annotations` are what an outside server claims about it. `endpoint` is the address that calls
-    go to by HTTP, with the headers that policies add.
+    go to by HTTP, with the headers that policies add. `view` says how results enter a window.
     """
 
     definition: ToolDefinition
@@ -104,3 +105,4 @@ class Tool:
     labels: frozenset[str] = frozenset()
     endpoint: str | None = None
     annotations: Mapping[str, JsonValue] = field(default_factory=lambda: _NO_ANNOTATIONS)
+    view: ResultView = PLAIN_VIEW

@@ -32,6 +32,8 @@ from kaged.tools.gates import (
 from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome, ToolStart
 from kaged.tools.permissions import ToolPermissions
 from kaged.tools.registry import FoundTool
+from kaged.tools.result_text import PLAIN_VIEW, ResultView
+from kaged.tools.shown_results import ShownResults
 from kaged.tools.trail import CANCELLED, CallTrail, is_refusal
 
 if TYPE_CHECKING:
@@ -102,10 +104,12 @@ class ToolDispatcher:
         approvals: CallApprovals | None = None,
         quotas: CallQuotas | None = None,
         permissions: ToolPermissions | None = None,
+        results: ShownResults | None = None,
     ) -> None:
         self.registry = registry
         self.callers = callers
         self.permissions = permissions or ToolPermissions()
+        self.results = results or ShownResults()
         self._audit = audit
         self._clock = clock
         self._pipeline = pipeline
@@ -245,6 +249,31 @@ class ToolDispatcher:
             return None if entry is None else FoundTool(entry)
         return found
 
+    async def shown(
+        self,
+        name: str | None,
+        result: JsonValue,
+        context: ToolCallContext,
+        *,
+        room_tokens: int | None = None,
+    ) -> str:
+        """Return the text with which a result enters the window of whoever called.
+
+        `room_tokens` is how much room the window has for it. Without a name it is words of the
+        host: an error, or what a person answered.
+        """
+        return await self.results.show(
+            result,
+            context,
+            view=self._view(name, context),
+            readers=self.callers.tools(context).enabled,
+            room_tokens=room_tokens,
+        )
+
+    def fits(self, name: str, text: str, context: ToolCallContext) -> bool:
+        """Return whether a result's text may enter a window as it is."""
+        return self.results.fits(text, self._view(name, context))
+
     async def dry_outcome(
         self, call: AdmittedCall, context: ToolCallContext, pipeline: Pipeline
     ) -> HookOutcome:
@@ -259,6 +288,10 @@ class ToolDispatcher:
         return await ask_pure_policies(pipeline, context, call.entry, call.args, self._clock, known)
 
     # -- own -----------------------------------------------------------------------------------
+
+    def _view(self, name: str | None, context: ToolCallContext) -> ResultView:
+        found = None if name is None else self.find(name, context)
+        return PLAIN_VIEW if found is None else found.entry.tool.view
 
     async def _carry_out(
         self,

@@ -60,6 +60,7 @@ class ToolErrorCode(StrEnum):
     QUOTA_EXCEEDED = "quota_exceeded"
     AUDIT_UNAVAILABLE = "audit_unavailable"
     PATH_PROTECTED = "path_protected"
+    RESULT_NOT_FOUND = "result_not_found"
 
 
 class ToolError(KagedError):

@@ -18,6 +18,7 @@ from kaged.tools.errors import (
     ToolCapabilityRefused,
     ToolError,
 )
+from kaged.tools.kept_results import is_handle
 from kaged.tools.registry import FoundTool, RegisteredTool
 from kaged.tools.resolution import AgentTools
 from kaged.workspace import ProjectPath, Workspace
@@ -109,6 +110,12 @@ def require_edition(entry: RegisteredTool, schema_hash: str | None) -> None:
 
 def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
     """Take a path parameter through the guard. Raises InvalidToolParams, naming the parameter."""
+    if is_handle(param.value):
+        raise InvalidToolParams.of_field(
+            param.field,
+            "names a kept result, which only file.read and search.grep take",
+            fix="a folder of the project that has this name is written with ./ before it",
+        )
     try:
         return workspace.resolve(param.value)
     except KagedError as error:

@@ -10,6 +10,7 @@ from kaged.base import Clock, KagedError
 from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.settings import Settings
 from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
 from kaged.kernel.protected_paths import ProtectedRules, rules_for
 from kaged.skills.skill_service import SkillService
@@ -34,7 +35,9 @@ from kaged.toolbox.shell import (
 )
 from kaged.tools import Tool
 from kaged.tools.definition import ToolSource
+from kaged.tools.kept_results import KeptResults
 from kaged.tools.quotas import QuotaRule
+from kaged.tools.shown_results import ResultBudget
 from kaged.toolset.language_services import LanguageServices
 from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 from kaged.toolset.upload_mounts import with_uploads
@@ -58,10 +61,12 @@ def open_toolboxes(
     clock: Clock,
     closing: AsyncExitStack,
     attach: Attach,
+    kept: KeptResults,
 ) -> tuple[Sequence[Tool], str]:
     """Return the built-in tools, and in words how many there are. Starts no process.
 
-    `attach` says what each caged command of the shell gets on top.
+    `attach` says what each caged command of the shell gets on top. `kept` are the results that
+    were too long for windows.
 
     Raises:
         KagedError: a search engine is missing.
@@ -100,7 +105,7 @@ def open_toolboxes(
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)
     tools = (
-        *file_tools(),
+        *file_tools(kept),
         *search_tools(
             searching,
             SearchSettings(
@@ -110,6 +115,7 @@ def open_toolboxes(
                 outside=OutsideHits(section.outside_hits),
             ),
             clock=clock,
+            kept=kept,
         ),
         *ast_tools(
             parsing,
@@ -136,6 +142,12 @@ def open_toolboxes(
 def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
     """Return the operator's limits on calls as dispatch counts them."""
     return [QuotaRule(one.tools, one.calls, one.per) for one in section.quotas]
+
+
+def result_budget(settings: Settings) -> ResultBudget:
+    """Return what a result may take of a window, as the operator has it now."""
+    section = settings.daemon.value.sessions
+    return ResultBudget(section.read_tokens, section.result_tokens)
 
 
 def sealed_folder(section: ToolsSection) -> str | None:

@@ -272,7 +272,7 @@ async def test_the_operator_can_have_outside_hits_left_out(lab: SearchLab) -> No
     assert [one["file"] for one in found["matches"]] == ["./src/a.py"]
     assert found["count"] == 1
     listed = await lab.call("search.glob", "ro ./src", pattern="*.py")
-    assert listed == {"files": ["./src/a.py"], "count": 1, "truncated": False}
+    assert listed == {"files": ["./src/a.py"], "count": 1, "truncated": False, "total": 1}
 
 
 async def test_expressions_beyond_the_fast_engine_work(lab: SearchLab) -> None:

@@ -25,7 +25,6 @@ from kaged.sessions.model_view import UNSETTLED, ModelView
 from kaged.sessions.prompt import just_shown, system_prompt
 from kaged.sessions.snapshot import MAX_NAME_CHARS, ToolNames
 from kaged.sessions.subagents import structured
-from kaged.sessions.toolcalls import RESULT_LIMIT_CHARS, result_text
 from kaged.sessions.window import Window, WindowMessage, compaction_messages, load_window
 from thorough import examples
 
@@ -290,14 +289,6 @@ def test_the_turn_right_before_decides_whether_the_list_was_just_shown() -> None
 def test_an_answer_that_is_an_object_is_one(text: str, expected: Any) -> None:
     """Anything else is words."""
     assert structured(text) == expected
-
-
-def test_a_long_result_is_cut_and_says_so() -> None:
-    """The record of the call has all of it."""
-    text = result_text("x" * (RESULT_LIMIT_CHARS + 5))
-    assert text.startswith("x" * 100)
-    assert text.endswith(f"[cut: {RESULT_LIMIT_CHARS + 5} characters in all]")
-    assert result_text({"a": "é"}) == '{"a":"é"}'
 
 
 def test_a_window_keeps_count_as_it_grows() -> None:

@@ -63,6 +63,34 @@ def test_code_actions_inform_and_change_nothing(server: PlannedServer) -> None:
     assert "workspace/executeCommand" not in server.methods()
 
 
+def test_what_an_action_would_insert_can_be_made_with_edit_text(server: PlannedServer) -> None:
+    """An insertion and a name that is there twice come with lines that are there once."""
+    server.project.write("a.py", "import os\n\nprint(path)\nERR print(path)\n")
+    edits = [
+        {"range": span(0, 0, 0), "newText": "import sys\n"},
+        {"range": span(3, 10, 14), "newText": "sys.path"},
+        {"range": span(2, 6, 10), "newText": "os.path"},
+    ]
+    fix = {"title": "Import it", "edit": {"changes": {server.uri("a.py"): edits}}}
+    server.answer("textDocument/codeAction", {"result": [fix]})
+    (action,) = server.ask("code_actions", path="./a.py", line=4, character=1)["actions"]
+    first, *others = action["edits"]
+    assert first["line"] == 1
+    assert first["old"] != ""
+    server.project.call("file.read", path="./a.py")
+    more = [{"old_string": one["old"], "new_string": one["new"]} for one in others]
+    server.project.call(
+        "edit.text",
+        path="./a.py",
+        old_string=first["old"],
+        new_string=first["new"],
+        more_edits=more,
+    )
+    assert server.project.read("a.py") == (
+        "import sys\nimport os\n\nprint(os.path)\nERR print(sys.path)\n"
+    )
+
+
 @whole("AT-LSP-49", "AT-FILT-07")
 def test_lazy_edits_are_fetched_and_foreign_text_is_left_out(server: PlannedServer) -> None:
     server.project.write("src/a.py", "x\n")

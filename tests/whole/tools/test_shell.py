@@ -450,10 +450,10 @@ def test_when_the_time_is_up_a_command_is_asked_to_end_and_then_made_to(
         got = {name: one.result() for name, one in asked.items()}
     for name, one in got.items():
         assert (one["timed_out"], one["exit_code"]) == (True, 137), name
+        assert one["signal"] == signal.SIGKILL, name
     assert got["plain"]["stdout"] == ""
     assert got["polite"]["stdout"] == "begun\nbye\n"
     assert got["stubborn"]["stdout"].startswith("begun\n")
-    assert got["stubborn"]["signal"] == signal.SIGKILL
     beats = project.read("beats").split()
     # Asked once; by its own clock it had about five seconds left, and then there was no asking.
     assert beats.count("TERM") == 1

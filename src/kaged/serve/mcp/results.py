@@ -18,9 +18,17 @@ WRAPPED: Final = "result"
 """Structured content is always an object; what is none is found under this name."""
 
 
-def tool_result(value: JsonValue) -> JsonObject:
-    """Return what a tool answered. A result beyond the limit becomes an error that says so."""
-    text = value if isinstance(value, str) else _json(value)
+def json_text(value: JsonValue) -> str:
+    """Return a result as the text that programs expect beside the structure."""
+    return value if isinstance(value, str) else _json(value)
+
+
+def tool_result(value: JsonValue, shown: str | None = None) -> JsonObject:
+    """Return what a tool answered. A result beyond the limit becomes an error that says so.
+
+    `shown` is its text where the whole is too long for a window; the structure is always whole.
+    """
+    text = json_text(value)
     if len(text) > MAX_RESULT_BYTES:
         return _error(
             {
@@ -30,7 +38,7 @@ def tool_result(value: JsonValue) -> JsonObject:
             }
         )
     return {
-        "content": [{"type": "text", "text": text}],
+        "content": [{"type": "text", "text": text if shown is None else shown}],
         "structuredContent": value if isinstance(value, dict) else {WRAPPED: value},
         "isError": False,
     }

@@ -20,6 +20,7 @@ from kaged.serve.mcp.client_session import (
     McpClientSession,
     ResourceContent,
 )
+from kaged.serve.mcp.results import json_text
 from kaged.sessions.agent_tools import AgentToolService
 from kaged.sessions.session_services import SessionServices
 from kaged.toolbox.project import ProjectWork
@@ -120,13 +121,20 @@ class ServedAgent:
         name: str,
         arguments: JsonObject,
         schema_hash: str | None = None,
-    ) -> JsonValue:
-        """Make a call through dispatch. Raises ToolError."""
+    ) -> tuple[JsonValue, str | None]:
+        """Make a call through dispatch; returns the result, and its text if that had to be cut.
+
+        What comes here enters a window as well, so it has the same budget. Raises ToolError.
+        """
         context = self._context(client_session)
         try:
-            return await self._agent_tools.dispatch(
+            value = await self._agent_tools.dispatch(
                 name, arguments, context, schema_hash=schema_hash
             )
+            dispatcher = self._agent_tools.dispatcher
+            if dispatcher.fits(name, json_text(value), context):
+                return value, None
+            return value, await dispatcher.shown(name, value, context)
         except KagedError as error:
             error.data = {**error.data, "request_id": context.request_id}
             raise

@@ -151,7 +151,7 @@ class AgentServer:
                 f"call {name}",
             )
             try:
-                result = tool_result(await asyncio.shield(work))
+                result = tool_result(*await asyncio.shield(work))
             except asyncio.CancelledError:
                 work.cancel()
                 raise

@@ -23,6 +23,7 @@ from kaged.toolbox.ast.languages import (
     names_of,
 )
 from kaged.toolbox.ast.plan import FilePlan, RewritePlan, change_of, new_contents
+from kaged.toolbox.ast.shown import rewrite_text
 from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.toolbox.ast.worker_main import META
 from kaged.tools import (
@@ -35,6 +36,7 @@ from kaged.tools import (
 )
 from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, flag, integer, text
+from kaged.tools.result_text import ResultView
 from kaged.workspace import Written
 
 MAX_REWRITES: Final = 100
@@ -64,6 +66,9 @@ PARAMETERS: Final[JsonObject] = closed(
         ),
         "max_replacements": integer("Replace at most so many places.", minimum=1),
         "max_files": integer("Change at most so many files.", minimum=1),
+        "limit": integer(
+            "List at most so many changes in the answer; all are counted, per file too.", minimum=0
+        ),
     },
     ["rewrites"],
 )
@@ -142,6 +147,7 @@ def edit_ast_tool(
         paths=one_path(search=True),
         requires_for=lambda args: (FsRequirement(FsMode.RW if _changes(args) else FsMode.RO),),
         changes=_changes,
+        view=ResultView(write=rewrite_text),
     )
 
 
@@ -194,7 +200,7 @@ class _EditAst:
                     fix="narrow path or glob, or set max_files",
                 )
             await _apply(call, plans, sources)
-        result = await _result(plans, sources)
+        result = await _result(plans, sources, cast("int | None", args.get("limit")))
         result["files_searched"] = plan.examined
         result["applied"] = applied
         result["limit_reached"] = limited or not complete
@@ -279,20 +285,22 @@ def _settled(
         )
 
 
-async def _result(plans: list[FilePlan], sources: Sources) -> JsonObject:
+async def _result(plans: list[FilePlan], sources: Sources, limit: int | None) -> JsonObject:
     changes: list[JsonValue] = []
     file_changes: list[JsonValue] = []
     for plan in plans:
         name = sources.name(plan.index)
         file_changes.append({"path": name, "count": len(plan.edits)})
         for edit in plan.edits:
+            if len(changes) == limit:
+                break
             changes.append(change_of(name, edit))
             if len(changes) % _TURN == 0:
                 await asyncio.sleep(0)
     return {
         "changes": changes,
         "file_changes": file_changes,
-        "total_replacements": len(changes),
+        "total_replacements": sum(len(plan.edits) for plan in plans),
         "files_touched": len(file_changes),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -15,12 +16,17 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
+from kaged.toolbox.ast.shown import matches_text
 from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import array, closed, integer, text
+from kaged.tools.result_text import ResultView
 
 MAX_CONTEXT: Final = 100
 MAX_PATTERN_CHARS: Final = 32 * 1024
+MAX_COUNTED: Final = 1_000
+"""How many files are listed with their counts."""
+
 _TURN: Final = 200
 
 PARAMETERS: Final[JsonObject] = closed(
@@ -48,6 +54,12 @@ PARAMETERS: Final[JsonObject] = closed(
         ),
         "context": integer(
             "Source lines before and after each match (at most 100).", minimum=0, default=0
+        ),
+        "limit": integer("List at most so many matches; all are counted.", minimum=1),
+        "output_mode": text(
+            "matches, or only how many in which file.",
+            enum=["matches", "count"],
+            default="matches",
         ),
         "strictness": text(
             "How literally the pattern is taken; smart suits most searches.",
@@ -79,6 +91,19 @@ RETURNS: Final[JsonObject] = closed(
             ),
         },
         "count": {"type": "integer"},
+        "at_least": {"type": "integer"},
+        "total_files": {"type": "integer"},
+        "file_counts": {
+            "type": "array",
+            "items": closed(
+                {
+                    "file": {"type": "string"},
+                    "count": {"type": "integer"},
+                    "outside_cage": {"type": "boolean"},
+                },
+                ["file", "count"],
+            ),
+        },
         "truncated": {"type": "boolean"},
         "timed_out": {"type": "boolean"},
     },
@@ -90,8 +115,9 @@ DEFINITION: Final = ToolDefinition(
     description=(
         "Find code by structure instead of text: the pattern is code, formatting does not matter, "
         "and comments and strings never match. $NAME captures one node, $$$NAME any number; using "
-        "a name twice demands equal code. Each match has its meta_variables. truncated true means "
-        "that there is more. Use edit.ast to rewrite what you found."
+        "a name twice demands equal code. Each match has its meta_variables. count is all matches; "
+        "where the search stopped early it is those listed, and at_least is what was seen. "
+        "truncated true means that there is more. Use edit.ast to rewrite what you found."
     ),
     parameters=PARAMETERS,
     returns=RETURNS,
@@ -104,7 +130,13 @@ def search_ast_tool(
 ) -> Tool:
     """Return the tool, matching with this engine in the files of this finder."""
     run = _SearchAst(engine, finder, settings, clock).run
-    return Tool(DEFINITION, run, paths=_paths, aliases={"search.ast_grep": {}})  # AT-REG-25
+    return Tool(
+        DEFINITION,
+        run,
+        paths=_paths,
+        aliases={"search.ast_grep": {}},  # AT-REG-25
+        view=ResultView(write=matches_text),
+    )
 
 
 def _paths(args: JsonObject) -> tuple[PathParam, ...]:
@@ -142,12 +174,15 @@ class _SearchAst:
         # A file that was named by itself comes whatever its name; so it is looked at here.
         sources = Sources(call, [path for path in found if is_of(os.fsdecode(path), lang)])
         results = _Results(settings, sources)
+        limit = cast("int | None", call.args.get("limit"))
         left_s = settings.time_s - (self._clock.monotonic_s() - started)
         if len(sources):
             complete = complete and await self._engine.scan(
                 job, len(sources), results.read, results.take, max(left_s, 0.0)
             )
-        return await results.answer(complete=complete)
+        if call.args["output_mode"] == "count":
+            return results.counted(limit, complete=complete)
+        return await results.answer(limit, complete=complete)
 
 
 class _Results:
@@ -159,6 +194,7 @@ class _Results:
         self._by_file: dict[int, Any] = {}
         self._readable: dict[int, bool] = {}
         self._sizes: dict[int, int] = {}
+        self._counts: dict[int, int] = {}
         self._held = 0
         self._last = len(sources)
         self.count = 0
@@ -177,7 +213,10 @@ class _Results:
             self._held += self._sizes[index]
             if self._held > 4 * self._settings.output_bytes:
                 self._drop_last()
-        self.count += cast("int", result.get("found", 0))
+        found = cast("int", result.get("found", 0))
+        if found:
+            self._counts[index] = found
+        self.count += found
         return self.count <= self._settings.max_matches
 
     def _drop_last(self) -> None:
@@ -191,26 +230,44 @@ class _Results:
                 self._last = index
         self._held = size
 
-    async def answer(self, *, complete: bool) -> JsonObject:
+    async def answer(self, limit: int | None, *, complete: bool) -> JsonObject:
+        """Return the matches that fit, and how many there are."""
         entries: list[JsonValue] = []
         size = 2
-        full = self.count > self._settings.max_matches
+        for name, match, readable in self._matches():
+            entry = _entry(name, match, readable=readable)
+            size += len(json.dumps(entry)) + 2
+            if size > self._settings.output_bytes or len(entries) == limit:
+                break
+            entries.append(entry)
+            if len(entries) % _TURN == 0:
+                await asyncio.sleep(0)
+        return self._with_totals({"matches": entries}, len(entries), complete=complete)
+
+    def counted(self, limit: int | None, *, complete: bool) -> JsonObject:
+        """Return how many matches each file has; `limit` is of files here."""
+        counts: list[JsonValue] = []
+        listed = 0
+        for index in sorted(self._counts)[: min(limit or MAX_COUNTED, MAX_COUNTED)]:
+            listed += self._counts[index]
+            one: JsonObject = {"file": self._sources.name(index), "count": self._counts[index]}
+            counts.append(one if self._readable[index] else {**one, "outside_cage": True})
+        result: JsonObject = {"matches": [], "file_counts": counts}
+        return self._with_totals(result, listed, complete=complete)
+
+    def _matches(self) -> Iterator[tuple[str, list[JsonValue], bool]]:
         for index in sorted(self._by_file):
-            name, readable = self._sources.name(index), self._readable[index]
             matches = self._by_file[index]  # which an engine may have left as text
             for match in msgspec.json.decode(matches) if isinstance(matches, str) else matches:
-                entry = _entry(name, match, readable=readable)
-                size += len(json.dumps(entry)) + 2
-                if size > self._settings.output_bytes:
-                    full = True
-                    break
-                entries.append(entry)
-                if len(entries) % _TURN == 0:
-                    await asyncio.sleep(0)
-            if size > self._settings.output_bytes:
-                break
-        result: JsonObject = {"matches": entries, "count": self.count}
-        if full or not complete or len(entries) < self.count:
+                yield self._sources.name(index), match, self._readable[index]
+
+    def _with_totals(self, result: JsonObject, listed: int, *, complete: bool) -> JsonObject:
+        """Add the numbers; one that may be too small has another name (AT-AST-04)."""
+        if complete and self.count <= self._settings.max_matches:
+            result |= {"count": self.count, "total_files": len(self._counts)}
+        else:
+            result |= {"count": listed, "at_least": self.count}
+        if not complete or listed < self.count or self.count > self._settings.max_matches:
             result["truncated"] = True
         if not complete:
             result["timed_out"] = True

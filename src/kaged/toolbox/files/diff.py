@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from itertools import islice
 from typing import Final
 
@@ -12,6 +13,9 @@ from kaged.toolbox.files.matching import Replacement
 CONTEXT_LINES: Final = 3
 MAX_DIFF_LINES: Final = 80
 MAX_DIFF_LINE_CHARS: Final = 300
+MAX_COMPARED_LINES: Final = 300
+"""Of a replaced text with more lines only what it begins and ends with is compared."""
+
 MAX_DIFF_SPANS: Final = 500
 """Of an edit with more places than this only the first ones are looked at."""
 
@@ -64,7 +68,7 @@ def unified_diff(edit: Replacement, path: str) -> str:
     shift = 0
     at, number = 0, 1
     left_out = max(len(edit.spans) - MAX_DIFF_SPANS, 0)
-    for region in _regions(edit):
+    for region in _changed_lines(edit):
         between = body.count(b"\n", at, region.start)
         if hunk is not None and between <= 2 * CONTEXT_LINES:
             hunk.add(" ", body[at : region.start])
@@ -99,6 +103,45 @@ def unified_diff(edit: Replacement, path: str) -> str:
 def first_line(edit: Replacement) -> int:
     """Return the number of the first line that an edit touched."""
     return edit.before.count(b"\n", 0, edit.spans[0][0]) + 1
+
+
+def _changed_lines(edit: Replacement) -> Iterator[_Region]:
+    """Yield what really changed: a replaced text often begins and ends with what stays."""
+    for region in _regions(edit):
+        old = _split(edit.before[region.start : region.end])
+        new = b"".join((*region.new, edit.before[region.filled : region.end]))
+        at, done = region.start, 0
+        for start, end, lines in _changes(old, _split(new)):
+            at += sum(map(len, old[done:start]))
+            until = at + sum(map(len, old[start:end]))
+            yield _Region(at, until, [b"".join(lines)], until)
+            at, done = until, end
+
+
+def _changes(old: list[bytes], new: list[bytes]) -> Iterator[tuple[int, int, list[bytes]]]:
+    """Yield which lines of the old became which new ones; nothing for those that stayed."""
+    front = 0
+    while front < min(len(old), len(new)) and old[front] == new[front]:
+        front += 1
+    back = 0
+    while back < min(len(old), len(new)) - front and old[-1 - back] == new[-1 - back]:
+        back += 1
+    first, second = old[front : len(old) - back], new[front : len(new) - back]
+    if len(first) > MAX_COMPARED_LINES or len(second) > MAX_COMPARED_LINES:
+        yield front, front + len(first), second
+        return
+    for kind, start, end, new_start, new_end in SequenceMatcher(
+        None, first, second, autojunk=False
+    ).get_opcodes():
+        if kind != "equal":
+            yield front + start, front + end, second[new_start:new_end]
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Cut into lines at line feeds only, each with its own."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
 
 
 def _regions(edit: Replacement) -> Iterator[_Region]:

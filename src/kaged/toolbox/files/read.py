@@ -13,8 +13,10 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.window import MAX_CONTENT_CHARS, LineWindow
-from kaged.tools import Tool, ToolDefinition, ToolInvocation, one_path
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, integer, text
+from kaged.tools.kept_results import KeptResults, path_or_result, requires_unless_result
+from kaged.tools.result_text import PagedText, ResultView, text_of
 from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 from kaged.workspace.content import CHUNK_BYTES
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable
@@ -36,7 +38,9 @@ trailing slash. Read a file before you overwrite or edit it."""
 
 PARAMETERS: Final[JsonObject] = closed(
     {
-        "path": text("Project-relative path, e.g. ./src/main.py."),
+        "path": text(
+            "Project-relative path, e.g. ./src/main.py, or the handle of a kept result (result:/…)."
+        ),
         "offset": integer(
             "First line (or directory entry) to return, counted from 1.",
             minimum=1,
@@ -69,6 +73,24 @@ RETURNS: Final[JsonObject] = {
 
 _Seen: TypeAlias = tuple[JsonObject, str | None]
 """What is answered, and the hash of a file's content."""
+
+
+async def read_result(call: ToolInvocation, kept: KeptResults | None) -> JsonValue:
+    """Answer a call of `file.read` for a result that was too long for the caller's window."""
+    handle, offset, limit = (call.args.get(one) for one in ("path", "offset", "limit"))
+    if kept is None:
+        raise InvalidToolParams.of_field("path", "no results are kept here")
+    window = LineWindow(cast("int", offset or 1), cast("int", limit or DEFAULT_LIMIT))
+
+    def work() -> JsonObject:
+        with os.fdopen(kept.open(call.context, str(handle)), "rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                window.feed(chunk)
+        window.finish()
+        content, following = window.numbered()
+        return _windowed(str(handle), "file", content, window.total_lines, following)
+
+    return await call.workspace.threads.run(work)
 
 
 async def read_file(call: ToolInvocation) -> JsonValue:
@@ -176,17 +198,36 @@ def _windowed(path: str, kind: str, content: str, total: int, following: int) ->
     return answer
 
 
-def read_tool() -> Tool:
-    """Return `file.read` for the registry."""
+def _paged(result: JsonObject) -> PagedText | None:
+    """Return the numbered lines of a result, which can be read again from any of them on."""
+    content = result.get("content")
+    if not isinstance(content, str):
+        return None
+    rest = {name: value for name, value in result.items() if name != "content"}
+    end = cast("int", result["total_lines"]) + 1
+    following = cast("int", result.get("next_offset", end))
+    first = following - (content.count("\n") + 1 if content else 0)
+    return PagedText(text_of(rest), content, str(result["path"]), first)
+
+
+def read_tool(kept: KeptResults | None = None) -> Tool:
+    """Return `file.read` for the registry; `kept` are the results that it reads."""
+    definition = ToolDefinition(
+        name="file.read",
+        namespace="file",
+        description=DESCRIPTION,
+        parameters=PARAMETERS,
+        returns=RETURNS,
+        requires=(FsRequirement(FsMode.RO),),
+    )
+
+    async def read(call: ToolInvocation) -> JsonValue:
+        return await (read_file(call) if call.paths else read_result(call, kept))
+
     return Tool(
-        ToolDefinition(
-            name="file.read",
-            namespace="file",
-            description=DESCRIPTION,
-            parameters=PARAMETERS,
-            returns=RETURNS,
-            requires=(FsRequirement(FsMode.RO),),
-        ),
-        read_file,
-        paths=one_path(),
+        definition,
+        read,
+        paths=path_or_result(),
+        requires_for=requires_unless_result(definition),
+        view=ResultView(is_read=True, paged=_paged),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.toolbox.lsp.applicable import FindableEdit, applicable
 from kaged.toolbox.lsp.bridge import Ready
 from kaged.toolbox.lsp.diagnostics import problems_of
 from kaged.toolbox.lsp.edits import RawEdit, located, parse_workspace_edit
@@ -80,11 +81,16 @@ async def _edits(question: LspCall, server: LspServer, edit: JsonValue) -> list[
             found = located(source, edits, server.encoding)
         except KagedError:
             continue
-        for one in found:
-            old = source.text[one.start : one.end]
-            shown.append(
-                {"path": seen.relative, "line": one.spot.line, "old": old, "new": one.new_text}
-            )
+        made = applicable(source.text, found)
+        if made is None:
+            # Shown as the server has them, for somebody who reads them.
+            made = [
+                FindableEdit(one.start, source.text[one.start : one.end], one.new_text)
+                for one in found
+            ]
+        for one in made:
+            line = source.text.count("\n", 0, one.start) + 1
+            shown.append({"path": seen.relative, "line": line, "old": one.old, "new": one.new})
     return shown
 
 

@@ -19,6 +19,7 @@ from kaged.toolbox.search.glob import glob_tool
 from kaged.toolbox.search.grep import grep_tool
 from kaged.toolbox.search.ripgrep import RipgrepEngine, find_ripgrep
 from kaged.tools import Tool
+from kaged.tools.kept_results import KeptResults
 
 __all__ = [
     "EngineRunner",
@@ -37,8 +38,11 @@ __all__ = [
 
 
 def search_tools(
-    engine: SearchEngine, settings: SearchSettings | None = None, clock: Clock | None = None
+    engine: SearchEngine,
+    settings: SearchSettings | None = None,
+    clock: Clock | None = None,
+    kept: KeptResults | None = None,
 ) -> tuple[Tool, ...]:
     """Return `search.grep` and `search.glob`."""
     chosen = settings or SearchSettings()
-    return grep_tool(engine, chosen), glob_tool(engine, chosen, clock or SystemClock())
+    return grep_tool(engine, chosen, kept), glob_tool(engine, chosen, clock or SystemClock())

@@ -50,7 +50,8 @@ class Scope:
     """Where to look: below `root`, from these `./` paths, honouring ignore files or not.
 
     `names` are patterns of base names, of which one has to fit; `without` are such patterns of
-    which none may fit. `depth` limits how many components below a path are looked at.
+    which none may fit. `depth` limits how many components below a path are looked at. `kind` is a
+    type of files that the engine knows, such as `py`; there are no `names` beside it.
     """
 
     root: str
@@ -60,11 +61,15 @@ class Scope:
     names: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     depth: int | None = None
+    kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GrepQuery:
-    """One search of contents. `keep` is asked for each path before anything counts."""
+    """One search of contents. `keep` is asked for each path before anything counts.
+
+    With `multiline` a match may go on over lines, and `.` is any character.
+    """
 
     scope: Scope
     pattern: str
@@ -73,6 +78,7 @@ class GrepQuery:
     time_s: float
     literal: bool = False
     keep: Keep | None = None
+    multiline: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,12 @@ from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, Sieve
+from kaged.toolbox.search.shown import glob_text
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
-from kaged.tools.fields import closed, flag, text
+from kaged.tools.fields import closed, flag, integer, text
+from kaged.tools.result_text import ResultView
+
+MAX_OFFSET: Final = 100_000
 
 PARAMETERS: Final[JsonObject] = closed(
     {
@@ -30,6 +34,13 @@ PARAMETERS: Final[JsonObject] = closed(
         ),
         "path": text("Directory to look in, relative to the project root.", default="./"),
         "gitignore": flag("Leave out what .gitignore names.", default=True),
+        "offset": integer(
+            "How many files to pass over first, newest first.",
+            minimum=0,
+            maximum=MAX_OFFSET,
+            default=0,
+        ),
+        "limit": integer("At most so many files (never more than 100).", minimum=1, maximum=100),
     },
     ["pattern"],
 )
@@ -38,6 +49,8 @@ RETURNS: Final[JsonObject] = closed(
     {
         "files": _PATHS,
         "count": {"type": "integer"},
+        "total": {"type": "integer"},
+        "next_offset": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "outside_cage": _PATHS,
         "timed_out": {"type": "boolean"},
@@ -49,7 +62,8 @@ DEFINITION: Final = ToolDefinition(
     namespace="search",
     description=(
         "Find files by name pattern, most recently modified first, at most 100. Skips .git and "
-        "what .gitignore names. truncated true means that more files fit: narrow the pattern. "
+        "what .gitignore names. total counts all that fit; truncated true means that there are "
+        "more: go on at next_offset, or narrow the pattern. "
         "outside_cage lists files that exist but that you may not read."
     ),
     parameters=PARAMETERS,
@@ -65,6 +79,7 @@ def glob_tool(engine: SearchEngine, settings: SearchSettings, clock: Clock) -> T
         _GlobTool(engine, settings, clock).run,
         paths=one_path(search=True),
         check=_check,
+        view=ResultView(write=glob_text),
     )
 
 
@@ -99,9 +114,11 @@ class _GlobTool:
         scope = Scope(root, (place.start,), glob.dotted, gitignore, depth=glob.depth)
         directories: set[bytes] = {os.fsencode(place.below)}
         fits = _fits(glob, place)
+        offset = cast("int", call.args["offset"])
+        limit = min(cast("int", call.args.get("limit", settings.glob_files)), settings.glob_files)
         result = Listing(
-            Newest(settings.glob_files),
-            Newest(settings.glob_files),
+            Newest(offset + limit),
+            Newest(limit),
             omit_outside=settings.outside is OutsideHits.OMIT,
         )
         noting = _noting(fits, directories)
@@ -116,7 +133,7 @@ class _GlobTool:
             links = await self._engine.files(scope, left_s, fits, links=True)
             complete = links.complete
             await call.workspace.threads.run(lambda: result.take_links(links.paths, root, sight))
-        return _result(result, limited=sight.limited, complete=complete)
+        return _result(result, offset, limited=sight.limited, complete=complete)
 
     async def _look(
         self, call: ToolInvocation, scope: Scope, take: Callable[[list[bytes]], None]
@@ -190,12 +207,17 @@ def _noting(fits: Sieve, directories: set[bytes]) -> Sieve:
     return sieve
 
 
-def _result(listing: Listing, *, limited: bool, complete: bool) -> JsonObject:
-    files: list[JsonValue] = [shown(path) for path in listing.inside.paths()]
+def _result(listing: Listing, offset: int, *, limited: bool, complete: bool) -> JsonObject:
+    files: list[JsonValue] = [shown(path) for path in listing.inside.paths()[offset:]]
     result: JsonObject = {"files": files, "count": len(files), "truncated": False}
     if limited and not listing.omit_outside:
         result["outside_cage"] = [shown(path) for path in listing.outside.paths()]
     result["truncated"] = listing.inside.more or listing.outside.more or not complete
-    if not complete:
+    if complete:
+        # A number that may be too small is not called a total.
+        result["total"] = listing.inside.total
+        if listing.inside.more:
+            result["next_offset"] = offset + len(files)
+    else:
         result["timed_out"] = True
     return result

@@ -57,19 +57,32 @@ def reread(hits: Iterable[RawHit], sight: Sight, workspace: Workspace) -> list[R
     return out
 
 
-def _reread_file(
-    path: bytes, hits: list[RawHit], sight: Sight, workspace: Workspace
-) -> list[RawHit]:
+def lines_of(path: bytes, sight: Sight, workspace: Workspace) -> list[bytes] | None:
+    """Return the lines of a file as the path guard opens it; None for one that is too large.
+
+    A file that is no longer there has none. Blocks on the disk.
+    """
     try:
         handle = workspace.open_read(sight.project_path(path))
     except KagedError:
-        return []  # it is not what ripgrep saw, or no longer there
+        return []
     with os.fdopen(handle, "rb") as file:
         if os.fstat(handle).st_size > MAX_REREAD_BYTES:
-            return [hit._replace(text=_TOO_LARGE, column=1) for hit in hits]
-        lines = _as_utf8(file.read(MAX_REREAD_BYTES)).split(b"\n")
+            return None
+        return _as_utf8(file.read(MAX_REREAD_BYTES)).split(b"\n")
+
+
+def _reread_file(
+    path: bytes, hits: list[RawHit], sight: Sight, workspace: Workspace
+) -> list[RawHit]:
+    lines = lines_of(path, sight, workspace)
+    if lines is None:
+        return [hit._replace(text=_TOO_LARGE, column=1) for hit in hits]
+    if not lines:
+        return []  # it is no longer there
     kept: list[RawHit] = []
     for hit in hits:
+        # It may not be what ripgrep saw.
         line = lines[hit.line - 1] if hit.line <= len(lines) else b""
         if hit.text.removesuffix(b"\r") in line:
             kept.append(hit)

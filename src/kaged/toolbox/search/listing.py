@@ -30,6 +30,7 @@ class Newest:
         self._entries: list[Entry] = []
         self._oldest: Entry | None = None
         self.more = False
+        self.total = 0
 
     def add(self, mtime_ns: int, path: bytes) -> None:
         """Take one file."""
@@ -42,6 +43,7 @@ class Newest:
 
     def extend(self, entries: Sequence[Entry]) -> None:
         """Take some files."""
+        self.total += len(entries)
         if self._oldest is not None:
             newer = [entry for entry in entries if entry <= self._oldest]
             self.more = self.more or len(newer) < len(entries)
@@ -76,7 +78,8 @@ class Listing:
         """Look up files below a directory and take them."""
         if not sight.limited:
             found, older = look_up(paths, root, self.inside.floor_ns)
-            self.inside.more = self.inside.more or older
+            self.inside.more = self.inside.more or older > 0
+            self.inside.total += older
             self.inside.extend(found)
             return
         for negative, path in look_up(paths, root)[0]:
@@ -107,17 +110,17 @@ class Listing:
             self.outside.add(mtime_ns, path)
 
 
-def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple[list[Entry], bool]:
+def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple[list[Entry], int]:
     """Look up regular files; what is gone or something else by now is left out.
 
-    Files older than `floor_ns` are not given; returns whether there were such.
+    Files older than `floor_ns` are not given, only how many there were.
     """
     # The busiest lines of a listing: one system call and as little as possible around it.
     top = os.fsencode(root) + b"/"
     lstat, is_file = os.lstat, stat.S_ISREG
     floor = -(2**63) if floor_ns is None else floor_ns
     found: list[Entry] = []
-    older = False
+    older = 0
     for path in paths:
         try:
             info = lstat(top + path)
@@ -127,7 +130,7 @@ def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple
             continue
         changed_ns = info.st_mtime_ns
         if changed_ns < floor:
-            older = True
+            older += 1
         else:
             found.append((-changed_ns, path))
     return found, older

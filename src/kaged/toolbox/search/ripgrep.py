@@ -19,7 +19,7 @@ from kaged.toolbox.search.engine import (
 from kaged.toolbox.search.globs import compile_glob
 from kaged.toolbox.search.ignoring import IgnorePlan, plan_ignoring
 from kaged.toolbox.search.records import CountReader, HitReader, Keep, PathReader, Sieve
-from kaged.tools.errors import ToolError
+from kaged.tools.errors import InvalidToolParams, ToolError
 
 MAX_LISTED: Final = 1_000_000
 MAX_PATTERN_BYTES: Final = 32 * 1024
@@ -97,6 +97,8 @@ class RipgrepEngine:
         plan = plan_ignoring(query.scope)
         keep = _with_scope(query.keep, query.scope, plan)
         switches: set[str] = {"--crlf"} if "$" in query.pattern and not query.literal else set()
+        if query.multiline:
+            switches |= {"--multiline", "--multiline-dotall"}
         while True:
             reader = _reader_for(query, keep)
             left_s = query.time_s - (self._clock.monotonic_s() - started)
@@ -181,6 +183,8 @@ class RipgrepEngine:
             words += ("--type-add", f"wanted:{name}")
         for name in scope.without:
             words += ("--type-add", f"unwanted:{name}")
+        if scope.kind is not None:
+            words += ("-t", scope.kind)
         if scope.names:
             words += ("-t", "wanted")
         if scope.without:
@@ -293,6 +297,13 @@ def _require_success(ended: ChildExit) -> None:
     if ended.exit_code == _GONE_WRONG:
         if not words:
             return
+        if "unrecognized file type" in words:
+            raise InvalidToolParams.of_field(
+                "type",
+                "is no type of files that the search knows",
+                fix="name it as ripgrep does (py, ts, js, rust, go, java, c, cpp, md), or use "
+                "include",
+            )
         if "regex" in words or "PCRE2" in words or "glob" in words or "not allowed" in words:
             raise ToolError(
                 f"the pattern cannot be read: {words}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol, cast
@@ -17,7 +18,7 @@ from kaged.tools import ToolError
 
 KILL_GRACE_S: Final = 5.0  # AT-SHELL-07
 DRAIN_S: Final = 0.1  # what is still on its way when the command has ended
-KILLED_EXIT: Final = 137
+KILLED_EXIT: Final = 128 + signal.SIGKILL
 MAX_SESSIONS: Final = 64
 FLOOD_PIPE_BYTES: Final = 1024 * 1024
 MAX_FLOOD_PIPES: Final = 8
@@ -38,7 +39,7 @@ class ShellSpawnFailed(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class CommandExit:
-    """How a command ended. On a timeout the code is always 137, whatever signal it took."""
+    """How a command ended. On a timeout it counts as killed, whatever signal it took."""
 
     exit_code: int
     timed_out: bool
@@ -81,7 +82,7 @@ class PtySession:
         report = await self.process.wait()
         await self._drain()
         if not in_time:
-            return CommandExit(KILLED_EXIT, timed_out=True, signal=report.signal)
+            return CommandExit(KILLED_EXIT, timed_out=True, signal=signal.SIGKILL)
         return CommandExit(report.exit_code, timed_out=False, signal=report.signal)
 
     async def end(self) -> None:

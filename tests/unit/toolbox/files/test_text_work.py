@@ -159,9 +159,27 @@ def test_places_far_from_each_other_are_hunks_of_their_own() -> None:
     edit = replace(body, find(body, b"0\n"), b"0\nmore\n")
     diff = unified_diff(edit, "./a")
     assert re.findall(r"^@@.*", diff, re.MULTILINE) == [
-        "@@ -7,7 +7,8 @@",
-        "@@ -17,7 +18,8 @@",
-        "@@ -27,7 +29,8 @@",
-        "@@ -37,4 +40,5 @@",
+        "@@ -8,6 +8,7 @@",
+        "@@ -18,6 +19,7 @@",
+        "@@ -28,6 +30,7 @@",
+        "@@ -38,3 +41,4 @@",
     ]
     assert applied(plain_lines(edit.before), diff) == plain_lines(edit.after)
+
+
+def test_only_lines_that_changed_are_marked() -> None:
+    """What is replaced is quoted with lines around it; those stay."""
+    body = "".join(f"line {number}\n" for number in range(1, 41)).encode()
+    old = b"".join(b"line %d\n" % number for number in range(5, 36))
+    new = old.replace(b"line 7\n", b"line seven\n").replace(b"line 30\n", b"")
+    diff = unified_diff(replace(body, find(body, old), new + b"added\n"), "./a")
+    marked = [line for line in diff.split("\n")[2:] if line[0] in "-+"]
+    assert marked == ["-line 7", "+line seven", "-line 30", "+added"]
+    assert diff.count("@@ -") == 2
+    assert applied(plain_lines(body), diff) == plain_lines(body.replace(old, new + b"added\n"))
+    long = b"".join(b"%d\n" % number for number in range(2000))
+    edit = replace(b"x\n" + long, find(b"x\n" + long, long), long.replace(b"1000\n", b"one\n"))
+    assert [one for one in unified_diff(edit, "./a").split("\n")[2:] if one[0] in "-+"] == [
+        "-1000",
+        "+one",
+    ]
