@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias
 
 from kaged.kernel.net import NetTarget
+
+AskHost: TypeAlias = Callable[[str, int], Awaitable[bool]]
+"""Asks whether a running cage may connect to a host and port that it was not granted.
+
+It has a limit of time of its own, and answers no when that is over.
+"""
 
 
 class NetPlanPort(Protocol):
@@ -41,8 +48,11 @@ class Service(Protocol):
 class NetGatePort(Protocol):
     """Serves the network grants of cages from outside them."""
 
-    def prepare(self, targets: tuple[NetTarget, ...]) -> Any:
-        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlanPort`."""
+    def prepare(self, targets: tuple[NetTarget, ...], asks: bool = False) -> Any:
+        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlanPort`.
+
+        With `asks` the gate is open for questions about every other destination.
+        """
         ...
 
     async def attach(
@@ -54,6 +64,7 @@ class NetGatePort(Protocol):
         cage_id: str,
         services: Any = (),
         parent_pid: int | None = None,
+        ask: AskHost | None = None,
     ) -> NetSessionPort:
         """Open the gate in the network namespace of `child_pid`, while the cage still waits.
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import UnsafeArgument
-from kaged.cage.gate_port import Service
+from kaged.cage.gate_port import AskHost, Service
 from kaged.kernel.policy import CagePolicy, FsMode
 
 
@@ -80,7 +80,8 @@ class CageRequest:
     `own_dirs` are directories below the daemon's own home that belong to this cage's owner (its
     install directory, its config directory) and may therefore be granted. `runtimes` name programs
     that live outside /usr, as config.toml may. `state_dir` is where a persistent cage keeps /tmp.
-    `services` are the daemon's own, shown to this cage alone on its loopback.
+    `services` are the daemon's own, shown to this cage alone on its loopback. `ask_host` is asked
+    about destinations that the policy does not grant.
     """
 
     name: str
@@ -98,6 +99,12 @@ class CageRequest:
     programs: Programs | None = None
     services: tuple[Service, ...] = ()
     stdio: Stdio = field(default_factory=Pipes)
+    ask_host: AskHost | None = None
+
+    @property
+    def needs_gate(self) -> bool:
+        """Whether the network gate has something to serve it with."""
+        return bool(self.policy.net or self.services) or self.ask_host is not None
 
     @property
     def effective_programs(self) -> Programs:

@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
 from kaged.base.lazy_dataclass import dataclass
+from kaged.cli.commands.access_asking import (
+    ACCESS,
+    answer_access,
+    ask_access,
+    fetch_access,
+    show_access,
+)
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
 from kaged.cli.context import locations, remote_daemon
 from kaged.cli.exits import Exit
@@ -147,6 +154,10 @@ class WatchedSession:
     def _take(self, event: dict[str, Any], run_id: str) -> EndedRun | None:
         name, data = event["name"], event["data"]
         if name.startswith(f"{ATTENTION}."):
+            if data.get("session_id") == self.session_id and data.get("kind") == ACCESS:
+                self._view.show(event)
+                if name == f"{ATTENTION}.required" and data.get("run_id") == run_id:
+                    return self._asked_for_access(str(data["id"]), run_id)
             if data.get("session_id") == self.session_id and data.get("kind") == CALL_APPROVAL:
                 self._view.show(event)
                 if name == f"{ATTENTION}.required":
@@ -229,6 +240,28 @@ class WatchedSession:
                 "The daemon ended during the run. Continue it with `kaged session resume`."
             )
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
+
+    def _asked_for_access(self, request_id: str, run_id: str) -> EndedRun | None:
+        """Ask the person about a refused call; with nobody there, say how to answer and leave."""
+        from kaged.cli.client import DaemonRefused
+
+        try:
+            asked = fetch_access(self._client, request_id)
+            self._view.close()
+            show_access(asked, self._view.note)
+            if self._read is not None:
+                answer_access(self._client, asked, ask_access(asked, self._read))
+                return None
+        except DaemonRefused as refused:
+            # Answered elsewhere, expired, or somebody else's to answer: the run goes on by itself.
+            if not self._output.as_json:
+                self._view.note(refused.message)
+            return None
+        choices = "|".join(asked["choices"])
+        self._view.note(f"  Answer with: kaged answer {request_id} --choose {choices}")
+        rows = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 1})["items"]
+        run = next((one for one in rows if one["id"] == run_id), {"steps": 0, "usage": {}})
+        return EndedRun(run_id, "paused", run["steps"], run["usage"] or {}, None)
 
     def _tell_waiting(self, request_id: str) -> None:
         """Show which call a policy has stopped, and how to answer."""

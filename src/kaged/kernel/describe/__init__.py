@@ -3,6 +3,7 @@
 One renderer for every surface, so that a fact has the same words in CLI, HTTP, MCP and docs. Pure.
 """
 
+from kaged.kernel.describe.access import SCOPE_WORDS, describe_access, describe_named_grant
 from kaged.kernel.describe.asks import (
     AskedCapability,
     ask_lines,
@@ -23,6 +24,7 @@ from kaged.kernel.describe.policies import UNCAGED, describe_policy, describe_pr
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
 
 __all__ = [
+    "SCOPE_WORDS",
     "UNCAGED",
     "AskedCapability",
     "Sentence",
@@ -30,10 +32,12 @@ __all__ = [
     "ask_lines",
     "change_lines",
     "consent_question",
+    "describe_access",
     "describe_ask",
     "describe_changes",
     "describe_denial",
     "describe_grant",
+    "describe_named_grant",
     "describe_operation",
     "describe_policy",
     "describe_policy_refusal",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kaged.sessions.session_services import SessionServices
     from kaged.skills.skill_service import SkillService
     from kaged.toolbox.project import ProjectWork
+    from kaged.tools.access_requests import AccessRequests
     from kaged.toolset.language_services import LanguageServices
     from kaged.workspace.undo_service import UndoService
 
@@ -65,6 +66,7 @@ class Subsystems:
     skills: SkillService
     inbox: Inbox
     traces: TraceLog
+    access: AccessRequests
 
 
 class ReadinessGate:

@@ -23,7 +23,7 @@ from kaged.cage import (
     UncagedRequest,
 )
 from kaged.cage.compile import SYSTEM_PATH
-from kaged.cage.gate_port import Service
+from kaged.cage.gate_port import AskHost, Service
 from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
@@ -82,6 +82,7 @@ class ShellCommand:
     tool_name: str = "shell.bash"
     skill: RunningSkill | None = None
     terminal: bool = True
+    ask_host: AskHost | None = None
 
     @property
     def stdio(self) -> Pty | Pipes:
@@ -134,6 +135,7 @@ def caged_launcher(
                 mounts=added.mounts,
                 services=added.services,
                 stdio=command.stdio,
+                ask_host=command.ask_host,
             )
         )
 
