@@ -67,6 +67,7 @@ def build_mcp(
         Offers(pipeline, sessions.labels, clock),
         audit=audit,
         ids=ids,
+        inbox=inbox,
         pipeline=pipeline,
     )
     parts = OutsideParts(
