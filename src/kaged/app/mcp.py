@@ -70,6 +70,7 @@ def build_mcp(
         Offers(pipeline, sessions.labels, clock),
         audit=audit,
         ids=ids,
+        inbox=inbox,
         pipeline=pipeline,
     )
     parts = OutsideParts(

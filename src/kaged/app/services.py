@@ -81,6 +81,18 @@ class _Memory:
     vault: Vault
 
 
+def _credential_secrets(vault: Vault, clock: Clock) -> VaultSecrets:
+    """Return what keeps the values of credentials at the gate, in the vault of the accounts."""
+
+    def token_client(client: ClientSection, secret: str | None) -> OAuthClient:
+        known = OAuthSettings(
+            client_id=client.client_id, token_url=client.token_url, scopes=client.scopes
+        )
+        return OAuthClient(known, clock=clock, client_secret=secret, timeout_s=TOKEN_S)
+
+    return VaultSecrets(vault, token_client)
+
+
 async def build_services(
     settings: Settings,
     environ: Mapping[str, str],
@@ -184,13 +196,7 @@ async def build_services(
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
 
-    def token_client(client: ClientSection, secret: str | None) -> OAuthClient:
-        known = OAuthSettings(
-            client_id=client.client_id, token_url=client.token_url, scopes=client.scopes
-        )
-        return OAuthClient(known, clock=clock, client_secret=secret, timeout_s=TOKEN_S)
-
-    secrets = VaultSecrets(memory.vault, token_client)
+    secrets = _credential_secrets(memory.vault, clock)
     services = AccountService(
         manager, tokens, accounts, health, consents, flows, audit, sharing, secrets
     )

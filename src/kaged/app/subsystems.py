@@ -53,6 +53,9 @@ from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.routing import AgentRouting
 from kaged.toolbox.project import PersonUploads
 from kaged.toolbox.shell.launch import OWN_VARIABLES
+from kaged.tools.access import AccessGrants
+from kaged.tools.access_requests import AccessRequests
+from kaged.tools.asking_gate import AskingGate
 from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.kept_results import KeptResults
 from kaged.tools.outcome_stream import OutcomeStream
@@ -64,6 +67,7 @@ from kaged.toolset.builtin_tools import (
     quota_rules,
     result_budget,
     sealed_folder,
+    sealing,
 )
 from kaged.toolset.credential_kits import with_credentials
 from kaged.toolset.language_services import LanguageServices, without
@@ -148,6 +152,14 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         kept=kept,
     )
     projects = ProjectService(store, audit, inbox, settings_in_force, readiness)
+    access = AccessRequests(
+        inbox,
+        AccessGrants(store.access, ids, clock, sealing(settings.daemon.value.tools)),
+        projects,
+        ids,
+        clock,
+        lambda: float(state.settings.daemon.value.tools.ask_seconds),
+    )
     undo_files = open_undo(core.places.data_dir, closing)
     registry = ToolRegistry()
     plugin_tools = PluginTools(registry)
@@ -184,6 +196,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         sealed=sealed_folder(settings.daemon.value.tools),
         rules=protected_rules(settings.daemon.value.tools),
         on_reviewed=lambda run, path: sessions.service.reviewed.note(run, "to_review", path),
+        asking=AskingGate(access),
         undo_files=undo_files,
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
@@ -305,7 +318,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         ),
         audit=audit,
         pipeline=lambda: active_pipeline.pipeline,
-        run_ended=[language_services.run_ended],
+        run_ended=[language_services.run_ended, access.run_ended],
         ready=readiness.ready,
         renew_actor=core.services.renew_actor,
         clock=clock,
@@ -349,7 +362,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 and scripts.tools.admits(owner, project_id)
                 and mcp.admits(owner, project_id, agent, tree)
             ),
-            run_ended=language_services.run_ended,
+            run_ended=(language_services.run_ended, access.run_ended),
         )
     )
     projects.connect(
@@ -451,6 +464,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         skills=skills,
         inbox=inbox,
         traces=traces,
+        access=access,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
 

@@ -254,6 +254,7 @@ _TOOLS: _Rows = {
     "tool_not_found": (404, "There is no tool of that name."),
 }
 _SESSIONS: _Rows = {
+    "access_grant_not_found": (404, "The session has no grant of this id, or none any more."),
     "content_addressing_hint": (422, "Todos are named by their text, not by a made-up id."),
     "delegation_too_deep": (409, "Agents called agents beyond the limit."),
     "entry_ambiguous": (409, "Several entries of the session begin like that."),

@@ -12,6 +12,12 @@ from kaged.kernel.net import NetTarget
 DialAgain: TypeAlias = Callable[[], Awaitable[socket.socket]]
 """Connects to the same destination once more, under the same grants; raises ConnectionError."""
 
+AskHost: TypeAlias = Callable[[str, int], Awaitable[bool]]
+"""Asks whether a running cage may connect to a host and port that it was not granted.
+
+It has a limit of time of its own, and answers no when that is over.
+"""
+
 
 class NetPlanPort(Protocol):
     """What a cage must be compiled with so that its granted targets can be reached."""
@@ -93,8 +99,11 @@ class Service(Protocol):
 class NetGatePort(Protocol):
     """Serves the network grants of cages from outside them."""
 
-    def prepare(self, targets: tuple[NetTarget, ...]) -> Any:
-        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlanPort`."""
+    def prepare(self, targets: tuple[NetTarget, ...], asks: bool = False) -> Any:
+        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlanPort`.
+
+        With `asks` the gate is open for questions about every other destination.
+        """
         ...
 
     async def attach(
@@ -107,6 +116,7 @@ class NetGatePort(Protocol):
         services: Any = (),
         parent_pid: int | None = None,
         bound: BoundHosts | None = None,
+        ask: AskHost | None = None,
     ) -> NetSessionPort:
         """Open the gate in the network namespace of `child_pid`, while the cage still waits.
 

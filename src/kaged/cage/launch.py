@@ -250,7 +250,7 @@ class Launch:
             ceilings=inotify_ceilings(),
             links=self._links,
         )
-        if self._gate is None or not (request.policy.net or request.services):
+        if self._gate is None or not request.needs_gate:
             return await self._setup_helper.run(setup_task)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -272,6 +272,7 @@ class Launch:
             services=request.services,
             parent_pid=outer_pid,
             bound=request.bound,
+            ask=request.ask_host,
         )
 
     async def _ended(self, process: CageProcess, report: ExitReport) -> None:

@@ -134,7 +134,8 @@ class Preparer:
         check_command(request.command)
         _check_limits(request.policy.limits)
         self._refresh_base_programs()
-        net_plan = gate.prepare(request.policy.net) if gate is not None else None
+        asks = request.ask_host is not None
+        net_plan = gate.prepare(request.policy.net, asks) if gate is not None else None
         protected = Protected(
             paths=(*self._settings.protected, str(self._settings.cache_dir)),
             own=request.own_dirs,

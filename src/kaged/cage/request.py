@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage.errors import UnsafeArgument
-from kaged.cage.gate_port import BoundHosts, Service
+from kaged.cage.gate_port import AskHost, BoundHosts, Service
 from kaged.kernel.policy import CagePolicy, FsMode
 
 
@@ -94,6 +94,7 @@ class CageRequest:
     that live outside /usr, as config.toml may. `state_dir` is where a persistent cage keeps /tmp.
     `services` are the daemon's own, shown to this cage alone on its loopback. `files` are made for
     this cage alone, and `bound` serves the hosts for which the gate holds its credentials.
+    `ask_host` is asked about destinations that the policy does not grant.
     """
 
     name: str
@@ -113,6 +114,12 @@ class CageRequest:
     files: tuple[ShownFile, ...] = ()
     bound: BoundHosts | None = field(default=None, compare=False, repr=False)
     stdio: Stdio = field(default_factory=Pipes)
+    ask_host: AskHost | None = None
+
+    @property
+    def needs_gate(self) -> bool:
+        """Whether the network gate has something to serve it with."""
+        return bool(self.policy.net or self.services) or self.ask_host is not None
 
     @property
     def effective_programs(self) -> Programs:

@@ -211,7 +211,7 @@ class Spawner:
 
     async def _caged(self, request: CageRequest, serial: int) -> CageProcess:
         self.check_available()
-        if (request.policy.net or request.services) and self.gate is None:
+        if request.needs_gate and self.gate is None:
             raise CageUnavailable(
                 "there is no network gate, and network was granted", row="cage.net"
             )

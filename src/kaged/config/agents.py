@@ -22,7 +22,13 @@ from kaged.config.pluginwords import (
     plugin_name_of,
 )
 from kaged.config.problems import DEFAULT, KeyPath, Origin, Problem, format_key_path
-from kaged.config.project import AgentSpec, CompactionStrategy, Project, TodoReview
+from kaged.config.project import (
+    AgentSpec,
+    CompactionStrategy,
+    OnDenied,
+    Project,
+    TodoReview,
+)
 from kaged.config.prompts import Prompt
 from kaged.config.reading import Loaded
 from kaged.config.restricting import restrict
@@ -112,6 +118,7 @@ class ResolvedAgent:
     compaction: Sourced[ResolvedCompaction]
     max_steps: Sourced[int]
     dry_run: Sourced[bool]
+    on_denied: Sourced[OnDenied]
     todo_review: Sourced[TodoReview]
     children: tuple[AgentPath, ...]
 
@@ -210,6 +217,7 @@ class _Resolver:
             compaction=self._compaction(path, spec),
             max_steps=Sourced(spec.max_steps, self._origin((*path, "max_steps"))),
             dry_run=dry_run,
+            on_denied=Sourced(spec.on_denied, self._origin((*path, "on_denied"))),
             todo_review=Sourced(spec.todo_review, self._origin((*path, "todo_review"))),
             children=tuple(AgentPath(f"{agent}.subagents.{name}") for name in spec.subagents),
         )

@@ -71,6 +71,7 @@ def _agent(agent: ResolvedAgent) -> JsonObject:
         },
         "max_steps": _sourced(agent.max_steps, int),
         "dry_run": _sourced(agent.dry_run, bool),
+        "on_denied": _sourced(agent.on_denied, str),
         "todo_review": _sourced(agent.todo_review, str),
         "children": list(agent.children),
     }

@@ -59,6 +59,13 @@ class CompactionStrategy(StrEnum):
     DELEGATE = "delegate"
 
 
+class OnDenied(StrEnum):
+    """What happens when a call of an agent is refused for want of a grant."""
+
+    DENY = "deny"
+    ASK = "ask"
+
+
 class TodoReview(StrEnum):
     """Whether the root reviews a subagent's proposed todos or takes them as they are."""
 
@@ -140,6 +147,12 @@ class AgentSpec:
         "Tools that would change something only report what they would do; counts for all agents "
         "below, too.",
         default=False,
+    )
+    on_denied: OnDenied = key(
+        Choice(OnDenied),
+        "`ask`: a call that is refused for a path, a host, a named grant or a tool becomes a "
+        "question to the person of the run; `deny`: it is refused.",
+        default=OnDenied.DENY,
     )
     todo_review: TodoReview = key(
         Choice(TodoReview),

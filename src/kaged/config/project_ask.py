@@ -11,7 +11,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,13 @@ from kaged.config.toolrules import ToolRule
 from kaged.config.workflows import Workflow
 from kaged.kernel.ask import MAX_ASKED_THINGS, Ask, AskedThing
 from kaged.kernel.capabilities import NetCapability
-from kaged.kernel.describe import UNCAGED, Sentence, SentenceSeverity, describe_grant
+from kaged.kernel.describe import (
+    UNCAGED,
+    Sentence,
+    SentenceSeverity,
+    describe_grant,
+    describe_named_grant,
+)
 from kaged.kernel.policy import CageState, FsMode, SeccompProfile
 
 MAX_WORDS: Final = 600
@@ -49,11 +55,6 @@ _NOT_SHOWN: Final = "more that are not shown"
 _HIDDEN: Final = "it is too long to be shown whole: read it in the project's files before you agree"
 
 _OUTSIDE: Final = "it runs outside every cage, with all that the daemon's user may do"
-_WARNED_GRANTS: Final = {
-    "shell": "it runs commands of its own choice inside its cage",
-    "exec": "it runs programs of its own choice inside its cage",
-    "services": "it may use people's accounts through ash-sb",
-}
 
 
 def project_ask(project: Project) -> Ask:
@@ -108,9 +109,8 @@ def _agent(path: str, spec: AgentSpec, *, dry_run: bool) -> Iterator[AskedThing]
             words = Sentence(f"may {granted.words}", granted.severity, granted.warning)
             yield _thing(path, f"net {target.text}", target.text, words)
         for name in cage.capabilities:
-            said = Sentence.dangerous_if(
-                f"may use tools that ask for the grant {name}", _WARNED_GRANTS.get(name, "")
-            )
+            named = describe_named_grant(name)
+            said = replace(named, words=f"may {named.words}")
             yield _thing(path, f"grant {name}", name, said)
         for name in cage.credentials:
             words = f"may use your credential {name} in its cage, without seeing it"

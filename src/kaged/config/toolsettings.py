@@ -106,6 +106,11 @@ class ToolLimits:
 class ToolsSection:
     """The tools of all agents. Taken up when the daemon starts."""
 
+    ask_seconds: float = key(
+        Number(1, 24 * 3600),
+        "How long a refused call of an agent with `on_denied: ask` waits for a person.",
+        default=600,
+    )
     quotas: tuple[QuotaEntry, ...] = key(
         ListOf(strict(QuotaEntry), max_items=MAX_QUOTAS),
         "Limits on how often each agent may call tools; without any, nothing is counted.",

@@ -21,6 +21,7 @@ from kaged.config.yamlspans import YamlSpan, yaml_spans
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 # What YAML would fold, refuse or take for a line end inside quotes must be escaped.
 _UNSAFE: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_DASH: Final = re.compile(r"(\s*)-[ \t]+")
 # Plain text here, but true or false for programs that read YAML 1.1.
 _OLD_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off"})
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -79,6 +80,27 @@ class YamlEdit:
             new = _inserted(self._text, spans, target, nested)
         _assign(expected, target, nested)
         self._accept(new, expected, keys)
+
+    def append(self, path: Sequence[str | int], value: JsonValue) -> None:
+        """Add an item to the end of a list; a list that is missing is made.
+
+        Raises:
+            EditRefused: there is something else than a list, or it cannot be added to.
+        """
+        keys = tuple(path)
+        span = yaml_spans(self._text).get(keys)
+        known = None if span is None else _find(self._data, keys)
+        if not known:
+            if known not in (None, []):
+                raise EditRefused(f"{format_key_path(keys)} is not a list")
+            self.set(keys, [value])
+            return
+        assert span is not None  # it holds something
+        if span.kind != "list":
+            raise EditRefused(f"{format_key_path(keys)} is not a list that can be added to")
+        expected = copy.deepcopy(self._data)
+        _find(expected, keys).append(copy.deepcopy(value))
+        self._accept(_appended(self._text, span, value, keys), expected, keys)
 
     def delete(self, path: Sequence[str | int]) -> None:
         """Remove a key with its value; a key that is not there is fine.
@@ -174,12 +196,33 @@ def _inserted(text: str, spans: dict[KeyPath, YamlSpan], target: KeyPath, value:
             return f"{text[: parent.start]}{{ {pair} }}{text[parent.end :]}"
         last = spans[parent.children[-1]].end
         return f"{text[:last]}, {pair}{text[last:]}"
-    end = parent.end
-    if text[end - 1 : end] != "\n":
-        line_end = text.find("\n", end)
-        end = len(text) if line_end < 0 else line_end + 1
+    end = _line_end(text, parent.end)
     gap = "" if text[end - 1 : end] == "\n" else _newline(text)
     return f"{text[:end]}{gap}{' ' * parent.column}{pair}{_newline(text)}{text[end:]}"
+
+
+def _appended(text: str, span: YamlSpan, value: JsonValue, path: KeyPath) -> str:
+    last = yaml_spans(text)[span.children[-1]]
+    rendered = render_yaml(value)
+    if span.flow:
+        return f"{text[: last.end]}, {rendered}{text[last.end :]}"
+    line_start = text.rfind("\n", 0, last.start) + 1
+    dash = _DASH.fullmatch(text[line_start : last.start])
+    if dash is None:
+        raise EditRefused(
+            f"{format_key_path(path)} cannot be added to by a program", fix="add to it by hand"
+        )
+    end = _line_end(text, last.end)
+    gap = "" if text[end - 1 : end] == "\n" else _newline(text)
+    return f"{text[:end]}{gap}{dash[1]}- {rendered}{_newline(text)}{text[end:]}"
+
+
+def _line_end(text: str, end: int) -> int:
+    """Return where the line of a value ends that ends here; behind its comment."""
+    if text[end - 1 : end] == "\n":
+        return end
+    found = text.find("\n", end)
+    return len(text) if found < 0 else found + 1
 
 
 def _removed(text: str, spans: dict[KeyPath, YamlSpan], path: KeyPath) -> str:
@@ -200,10 +243,7 @@ def _removed(text: str, spans: dict[KeyPath, YamlSpan], path: KeyPath) -> str:
         if not following:
             raise EditRefused(f"{format_key_path(path)} stands where it cannot be cut out")
         return text[: span.key_start] + text[spans[following[0]].key_start :]
-    end = span.end
-    if text[end - 1 : end] != "\n":
-        line_end = text.find("\n", end)
-        end = len(text) if line_end < 0 else line_end + 1
+    end = _line_end(text, span.end)
     return text[:line_start] + text[end:]
 
 

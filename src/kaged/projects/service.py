@@ -16,9 +16,11 @@ from kaged.config.project import agent_specs, load_project
 from kaged.config.project_ask import project_ask
 from kaged.config.settings import Settings
 from kaged.inbox import Inbox
+from kaged.kernel.access import AccessGrant
 from kaged.kernel.identity import Actor
 from kaged.kernel.ownership import may_use_project
 from kaged.projects.agreement import Agreement, SettingEdit, Standing, require_operator
+from kaged.projects.granting import GrantProposal, propose_grants, write_proposal
 from kaged.projects.in_force import agents_in_force
 from kaged.projects.loaded import (
     LoadedProject,
@@ -162,6 +164,30 @@ class ProjectService:
         """
         async with self._changing:
             return await self._load(self._require(project_id).record.root, who, edit=edit)
+
+    async def propose_grants(
+        self, project_id: str, agent: str, grants: Sequence[AccessGrant]
+    ) -> GrantProposal | None:
+        """Return what giving an agent grants for good would write; None where that cannot be."""
+        project = self._loaded.get(project_id)
+        if project is None or project.standing is None or not project.trusted:
+            return None
+        digest = project.standing.ask.digest
+        return await asyncio.to_thread(propose_grants, project.record.root, digest, agent, grants)
+
+    async def write_grants(self, project_id: str, who: Actor, proposal: GrantProposal) -> None:
+        """Write grants into a project's file, and agree to what it asks for then.
+
+        Raises:
+            KagedError: `operator_only`; somebody else wants to agree.
+            KagedError: `project_not_found`, or as `write_proposal` and `load`.
+        """
+        require_operator(who)
+        async with self._changing:
+            root = self._require(project_id).record.root
+            self._audit.require_writable()
+            await asyncio.to_thread(write_proposal, root, proposal)
+            await self._load(root, who, Agreement(proposal.digest))
 
     async def get(self, project_id: str) -> ProjectView:
         """Return one project. Raises `project_not_found`."""

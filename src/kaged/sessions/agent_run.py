@@ -16,6 +16,7 @@ from kaged.sessions.run_values import Spending
 from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
 from kaged.sessions.window import Window
 from kaged.tools import ToolCallContext
+from kaged.tools.context import by_inbox
 from kaged.wire.context import WireContext
 
 ASKED_CHARS = 4000
@@ -165,6 +166,7 @@ class AgentRun:
             model=self.model.alias,
             turn=self.turn,
             asked=self.asked,
+            reach_person=by_inbox,
         )
 
     def event(self, name: str, data: JsonObject) -> SessionEvent:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kaged.kernel.identity import Actor
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.asking_gate import AskingGate
     from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink
@@ -65,7 +66,7 @@ class ToolLinks:
     delegate: Handler | None = None
     fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
     outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True
-    run_ended: Callable[[str, str], None] = lambda _project, _run: None
+    run_ended: Sequence[Callable[[str, str], None]] = ()
 
 
 MAX_CALLERS: Final = 1000
@@ -121,6 +122,7 @@ class AgentToolService:
         sealed: str | None = None,
         file_wait_s: float = WAIT_LIMIT_S,
         refuse_hard_links: bool = False,
+        asking: AskingGate | None = None,
         undo_files: Callable[[str], JournalFiles | None] = lambda _project: None,
         rules: Callable[[str], ProtectedRules] = lambda _root: ProtectedRules(),
         on_reviewed: Callable[[str, str], None] = lambda _run, _path: None,
@@ -151,6 +153,7 @@ class AgentToolService:
             quotas=CallQuotas(quotas, clock) if quotas else None,
             permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
             results=results,
+            asking=asking,
         )
         self._clock = clock
         self._ids = ids
@@ -193,7 +196,7 @@ class AgentToolService:
         )
         self._projects[project_id] = _LoadedProject(tree, workspace)
         for caller in () if known is None else known.callers.values():
-            self._links.run_ended(project_id, caller.run_id)
+            self._run_ended(project_id, caller.run_id)
         for agent in tree:
             for warning in self.tools_of(project_id, agent.path).warnings:
                 _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
@@ -230,16 +233,27 @@ class AgentToolService:
         known = project.resolved.get(agent_path)
         if known is not None and known[0] == key:
             return known[1]
-        fresh = resolve_tools(
+        fresh = self._resolve(project_id, project, agent_path, plugins)
+        project.resolved[agent_path] = (key, fresh)
+        return fresh
+
+    def _resolve(
+        self,
+        project_id: str,
+        project: _LoadedProject,
+        agent_path: str,
+        plugins: frozenset[str],
+        also: str | None = None,
+    ) -> AgentTools:
+        return resolve_tools(
             project.tree,
             agent_path,
             self.registry,
             plugins=plugins,
             delegate=self._links.delegate,
             outside=lambda owner: self._links.outside(owner, project_id, agent_path, project.tree),
+            also=also,
         )
-        project.resolved[agent_path] = (key, fresh)
-        return fresh
 
     def snapshot(self, project_id: str) -> SessionSnapshot:
         """Fix the agents of a project as they are now; sessions that find the same share it.
@@ -278,6 +292,13 @@ class AgentToolService:
     def workspace(self, context: ToolCallContext) -> Workspace:
         """Return the workspace of the caller's project. Raises `project_not_found`."""
         return self._require(context.project_id, context.caller).workspace
+
+    def could_have(self, context: ToolCallContext, name: str) -> bool:
+        """Return whether a rule could give the calling agent a tool that it does not have."""
+        project_id, agent = context.project_id, context.caller
+        project = self._require(project_id, agent)
+        plugins = frozenset(self._plugins_of(project_id, agent))
+        return name in self._resolve(project_id, project, agent, plugins, name).enabled
 
     def workspace_of(self, project_id: str) -> Workspace:
         """Return the workspace of a loaded project. Raises `project_not_found`."""
@@ -420,7 +441,11 @@ class AgentToolService:
         project = self._projects.get(project_id)
         if project is not None:
             project.workspace.reads.forget_session(session_id)
-        self._links.run_ended(project_id, run_id)
+        self._run_ended(project_id, run_id)
+
+    def _run_ended(self, project_id: str, run_id: str) -> None:
+        for tell in self._links.run_ended:
+            tell(project_id, run_id)
 
     def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:
         """Return the policy for an agent's calls; None when the operator wants no cages.

@@ -51,6 +51,7 @@ class RequestKind(StrEnum):
     SKILL_CONSENT = "skill_consent"
     ACCOUNT_RELINK = "account_relink"
     CALL_APPROVAL = "call_approval"
+    ACCESS = "access"
 
 
 class RequestState(StrEnum):

@@ -469,3 +469,17 @@ sign_outs = _table(
     Column("subject", Text, primary_key=True),
     Column("at_ms", BIG, nullable=False),
 )
+
+access_grants = _table(
+    "access_grants",  # what people let an agent do for the rest of a session
+    Column("id", String(32), primary_key=True),
+    Column("session_id", String(120), nullable=False),
+    Column("project_id", String(64), nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("owner", Text),  # for whose calls it counts; null: the operator's
+    Column("what", Text, nullable=False),  # a JSON object
+    Column("granted_by", Text, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    _index("access_grants_session", "session_id"),
+    _index("access_grants_project", "project_id"),
+)

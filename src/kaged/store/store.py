@@ -26,6 +26,7 @@ from kaged.store.migrations import (
 from kaged.store.project_rows import ProjectRows
 
 if TYPE_CHECKING:
+    from kaged.store.access_grant_rows import AccessGrantRows
     from kaged.store.agent_run_rows import AgentRunRows
     from kaged.store.branch_rows import BranchRows
     from kaged.store.entry_rows import EntryRows
@@ -93,6 +94,7 @@ class Store(Database):
     todos: _Repository[TodoRows] = _Repository("todo_rows:TodoRows")
     sign_ins: _Repository[SignInRows] = _Repository("sign_in_rows:SignInRows")
     runs: _Repository[RunRows] = _Repository("run_rows:RunRows")
+    access: _Repository[AccessGrantRows] = _Repository("access_grant_rows:AccessGrantRows")
     inbox: _Repository[InboxRows] = _Repository("inbox_rows:InboxRows")
     interactions: _Repository[InteractionRows] = _Repository("interaction_rows:InteractionRows")
 

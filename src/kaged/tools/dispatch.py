@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
+from kaged.kernel.access import missing_access
+from kaged.kernel.permissions import PathFact
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
 from kaged.tools.dry_run import is_held_back, report_of
@@ -39,9 +41,11 @@ from kaged.tools.trail import CANCELLED, CallTrail, is_refusal
 if TYPE_CHECKING:
     from kaged.audit import AuditLog
     from kaged.base import Clock, JsonValue
+    from kaged.kernel.access import AccessGrant
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.asking_gate import AskingGate
     from kaged.tools.call_approvals import CallApprovals
     from kaged.tools.context import ToolCallContext
     from kaged.tools.hooked_tool_call import HookedToolCall
@@ -67,6 +71,10 @@ class Callers(Protocol):
 
     def workspace(self, context: ToolCallContext) -> Workspace:
         """Return the workspace of the caller's project."""
+        ...
+
+    def could_have(self, context: ToolCallContext, name: str) -> bool:
+        """Return whether a rule could give the calling agent a tool that it does not have."""
         ...
 
 
@@ -105,6 +113,7 @@ class ToolDispatcher:
         quotas: CallQuotas | None = None,
         permissions: ToolPermissions | None = None,
         results: ShownResults | None = None,
+        asking: AskingGate | None = None,
     ) -> None:
         self.registry = registry
         self.callers = callers
@@ -118,6 +127,7 @@ class ToolDispatcher:
         self._labels = labels
         self._approvals = approvals
         self._quotas = quotas
+        self._asking = asking
 
     async def dispatch(
         self,
@@ -146,7 +156,7 @@ class ToolDispatcher:
             if self._starts:
                 start = self._begin(trail, params, context)
             await trail.called(params, "" if found is None else found.entry.source)
-            call = self.admit(name, found, params, context, schema_hash)
+            call, context = await self._admitted(name, found, params, context, schema_hash)
             if self._quotas is not None:
                 self._quotas.require(call.entry.definition, context)
             hooked = await self._hooked(call, context)
@@ -205,7 +215,7 @@ class ToolDispatcher:
         entry = found.entry
         asked = arguments(found, params)
         require_scope(entry, context)
-        require_enabled(entry, asked, tools)
+        require_enabled(entry, asked, tools, context.granted_tools)
         require_edition(entry, schema_hash)
         args = parse_args(entry, params, asked)
         admitted = self.decide(entry, args, context)
@@ -240,6 +250,29 @@ class ToolDispatcher:
         if paths:
             require_open(workspace, requires, wanted, paths)
         return AdmittedCall(entry, args, paths, policy, workspace)
+
+    def missing_access(
+        self, found: FoundTool, params: JsonValue, context: ToolCallContext
+    ) -> tuple[AccessGrant, ...]:
+        """Return the grants that a call lacks which `decide` refuses; nothing where none helps.
+
+        Raises:
+            ToolError: the arguments do not fit, or a path leaves the project.
+        """
+        tool = found.entry.tool
+        policy = self.permissions.compiled(context.cage_policy)
+        if policy is None:
+            return ()
+        args = parse_args(found.entry, params, arguments(found, params))
+        workspace = self.callers.workspace(context)
+        facts = [
+            PathFact(one.value, resolve_path(workspace, one).resolved, one.search)
+            for one in tool.paths(args)
+        ]
+        requires = (
+            tool.definition.requires if tool.requires_for is None else tool.requires_for(args)
+        )
+        return missing_access(requires, policy, facts, workspace.root)
 
     def find(self, name: str, context: ToolCallContext) -> FoundTool | None:
         """Return what a name stands for to this caller."""
@@ -292,6 +325,19 @@ class ToolDispatcher:
     def _view(self, name: str | None, context: ToolCallContext) -> ResultView:
         found = None if name is None else self.find(name, context)
         return PLAIN_VIEW if found is None else found.entry.tool.view
+
+    async def _admitted(
+        self,
+        name: str,
+        found: FoundTool | None,
+        params: JsonValue,
+        context: ToolCallContext,
+        schema_hash: str | None,
+    ) -> tuple[AdmittedCall, ToolCallContext]:
+        """Admit a call, with a question to a person on the way if its agent may ask one."""
+        if self._asking is not None and self.callers.tools(context).asks:
+            return await self._asking.admit(self, name, found, params, context, schema_hash)
+        return self.admit(name, found, params, context, schema_hash), context
 
     async def _carry_out(
         self,

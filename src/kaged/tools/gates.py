@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue, KagedError
@@ -67,11 +67,19 @@ def require_scope(entry: RegisteredTool, context: ToolCallContext) -> None:
         )
 
 
-def require_enabled(entry: RegisteredTool, asked: JsonObject, tools: AgentTools) -> None:
-    """Answer a tool, or an action of one, that the agent does not have as if it did not exist."""
+def require_enabled(
+    entry: RegisteredTool,
+    asked: JsonObject,
+    tools: AgentTools,
+    granted: Collection[str] = (),
+) -> None:
+    """Answer a tool, or an action of one, that the agent does not have as if it did not exist.
+
+    `granted` are tools that a person gave it when a call was refused.
+    """
     enabled = tools.enabled.get(entry.name)
     if enabled is None:
-        if entry.name not in tools.synthetic:
+        if entry.name not in tools.synthetic and entry.name not in granted:
             raise _not_enabled(entry.name)
     elif enabled.off:
         action = asked.get("action")

@@ -14,6 +14,7 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
 from kaged.config.agents import AgentTree, ResolvedAgent
+from kaged.config.project import OnDenied
 from kaged.config.toolrules import ToolRule, glob_matches
 from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import Handler, Tool, ToolDefinition, ToolSource
@@ -76,7 +77,8 @@ class AgentTools:
     """The tools of one agent, fixed. `synthetic` are its `agent-{key}` tools.
 
     `off_because` tells, for tools that a rule switched off, which rule did. With `dry_run`, calls
-    that would change something only tell so.
+    that would change something only tell so. With `asks`, a person is asked when a call is refused
+    that a grant would let pass.
     """
 
     agent: str
@@ -85,6 +87,7 @@ class AgentTools:
     warnings: tuple[RuleWarning, ...] = ()
     off_because: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
     dry_run: bool = False
+    asks: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -118,12 +121,14 @@ def resolve_tools(
     plugins: Collection[str] | None = None,
     delegate: Handler | None = None,
     outside: Callable[[str], bool] = lambda _owner: True,
+    also: str | None = None,
 ) -> AgentTools:
     """Decide which tools an agent of a project has.
 
     `plugins` are the plugins that the agent declares and may use; None takes its declarations as
     they stand. `delegate` answers the `agent-{key}` tools. `outside` says whether the operator lets
-    the agent have tools of an outside owner, such as an MCP server, at all.
+    the agent have tools of an outside owner, such as an MCP server, at all. `also` is a tool that a
+    rule of its own switches on, to find out whether one could.
 
     Raises:
         KeyError: the project has no such agent.
@@ -132,6 +137,8 @@ def resolve_tools(
     declared = {plugin.name for plugin in agent.plugins}
     usable = declared if plugins is None else declared & set(plugins)
     rules = [sourced.value for sourced in agent.tools]
+    if also is not None:
+        rules.append(ToolRule(also, True, 0))
     enabled: dict[str, EnabledTool] = {}
     off_because: dict[str, str] = {}
     for entry in registry.list():
@@ -156,6 +163,7 @@ def resolve_tools(
         warnings=tuple(_warnings(agent, rules, registry)),
         off_because=MappingProxyType(off_because),
         dry_run=agent.dry_run.value,
+        asks=agent.on_denied.value is OnDenied.ASK,
     )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, KagedError
 from kaged.base.log import get_logger
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.sealing import seal_policy
 from kaged.config.settings import Settings
 from kaged.config.toolsettings import OutsideHitsWord, ReviewWord, SealWord, ToolsSection
+from kaged.kernel.policy import CagePolicy
 from kaged.kernel.protected_paths import ProtectedRules, rules_for
 from kaged.skills.skill_service import SkillService
 from kaged.store.session_skill_rows import SessionSkillRows
@@ -153,6 +156,11 @@ def result_budget(settings: Settings) -> ResultBudget:
 def sealed_folder(section: ToolsSection) -> str | None:
     """Return the project folder that no agent's tools may change, if the operator wants that."""
     return KAGED_DIR if section.protect_kaged is SealWord.ALL else None
+
+
+def sealing(section: ToolsSection) -> Callable[[CagePolicy, str], CagePolicy]:
+    """Return what keeps an agent's cage from being written by the agent, whatever was granted."""
+    return lambda policy, root: seal_policy(policy, Path(root), section.protect_kaged)
 
 
 def protected_rules(section: ToolsSection) -> Callable[[str], ProtectedRules]:

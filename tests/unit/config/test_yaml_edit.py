@@ -293,3 +293,36 @@ def test_deleting_a_key_takes_nothing_else_away(text: str, data: st.DataObject) 
         return  # The map becomes {}; a comment above its only key goes with the key.
     before = text[: spans[path].key_start] + text[spans[path].end :]
     assert notes(edit.text) == notes(before)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        ("a:\n  # why\n  - x # one\n  # end\nb: 1\n", ("a",), "  - x # one\n  - new\n"),
+        ("a:\n- x\n- {k: 1}", ("a",), "- {k: 1}\n- new\n"),
+        ("a:\n- k: 1\n  z: 2\n\nb: 1\n", ("a",), "  z: 2\n- new\n"),
+        ("a: [ x, y ] # c\n", ("a",), "a: [ x, y, new ] # c\n"),
+        ("a: [ x,\n  y,\n]\n", ("a",), "  y, new,\n"),
+        ("a: []\n", ("a",), "a: [new]\n"),
+        ("a:\nb: 1\n", ("a",), "a: [new]\n"),
+        ("a:\n  n: 1\n", ("a", "l"), "  l: [new]\n"),
+        ("a: 1\n", ("b", "c"), "b: { c: [new] }\n"),
+    ],
+)
+def test_an_item_is_added_to_the_end_of_a_list(text: str, path: tuple[str, ...], line: str) -> None:
+    edit = YamlEdit(text, "f.yaml")
+    before = edit.get(path) if text.startswith("a:\n  #") else None
+    edit.append(path, "new")
+    assert line in edit.text
+    assert YamlEdit(edit.text, "f.yaml").get(path)[-1] == "new"  # type: ignore[index] - a list
+    if before is not None:
+        kept = [one for one in text.splitlines() if one not in edit.text.splitlines()]
+        assert kept == []
+
+
+@pytest.mark.parametrize("text", ["a: x\n", "a: {k: 1}\n", "b: &l [x]\na: *l\n"])
+def test_what_is_no_list_of_its_own_is_not_added_to(text: str) -> None:
+    edit = YamlEdit(text, "f.yaml")
+    with pytest.raises(EditRefused):
+        edit.append(("a",), "new")
+    assert edit.text == text

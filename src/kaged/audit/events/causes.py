@@ -92,7 +92,11 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             ),
             EventCause(CauseKind.HOST),
         ),
-        **_each("inbox.asked inbox.answered inbox.withdrawn inbox.expired", _INBOX),
+        **_each(
+            "inbox.asked inbox.answered inbox.withdrawn inbox.expired "
+            "access.granted access.refused access.taken_back",
+            _INBOX,
+        ),
         **_each("cage.started cage.exited", "calls and starts of guests"),
         **_each(
             "plugin.spawned plugin.initialized plugin.initialize_timeout plugin.api_mismatch "

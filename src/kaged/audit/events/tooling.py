@@ -27,6 +27,21 @@ AGENT_TOOLING = Chapter(
             "alias:str? rule:str detail:str error_code:str changed_by:str? denied_by:str?",
         ),
         event(
+            "access.granted",
+            "A person let a call pass that was refused; `scope` is for how long, `grants` what.",
+            "agent:str session_id:str run_id:str tool_name:str grants:list scope:str",
+        ),
+        event(
+            "access.refused",
+            "A call was refused and nobody let it pass: `no`, `expired` or `withdrawn`.",
+            "agent:str session_id:str run_id:str tool_name:str grants:list reason:str",
+        ),
+        event(
+            "access.taken_back",
+            "What a person had let an agent do was taken back.",
+            "grant_id:str agent:str session_id:str grant:str",
+        ),
+        event(
             "session.labelled",
             "Data with new labels came into a session; `source` is the call that brought it.",
             "session_id:str labels:list source:str",

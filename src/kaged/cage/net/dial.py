@@ -7,12 +7,14 @@ each address found, connect to one of the addresses that passed and to no other.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from kaged.base.lazy_dataclass import dataclass
+from kaged.cage.gate_port import AskHost
 from kaged.cage.net.handshake import ProxyOutcome
 from kaged.cage.net.limits import MAX_CANDIDATES, GateLimits
 from kaged.kernel.addresses import canonical_address
@@ -79,16 +81,27 @@ class Dialler:
     """Connects to what a set of grants permits."""
 
     def __init__(
-        self, targets: tuple[NetTarget, ...], resolver: Resolver, limits: GateLimits
+        self,
+        targets: tuple[NetTarget, ...],
+        resolver: Resolver,
+        limits: GateLimits,
+        ask: AskHost | None = None,
     ) -> None:
         self._targets = targets
+        self._ask = ask
         self._resolver = resolver
         self._limits = limits
         self._lookups = asyncio.Semaphore(limits.lookups)
 
     async def dial(self, asked: str, port: int) -> Dialled | NotDialled:
-        """Connect to `asked:port` if that is granted."""
-        named = decide_net(self._targets, asked, port)
+        """Connect to `asked:port` if that is granted, or somebody who is asked grants it."""
+        targets = self._targets
+        named = decide_net(targets, asked, port)
+        if not named.allowed and self._ask is not None and await self._ask(asked, port):
+            # For this connection; what was granted for longer is asked for again, and known there.
+            with contextlib.suppress(NetTargetInvalid):
+                targets = (*targets, NetTarget(normalise_host(asked), port))
+            named = decide_net(targets, asked, port)
         if not named.allowed:
             return NotDialled(asked, ProxyOutcome.DENIED, named.detail, named.rule)
         try:
@@ -101,7 +114,7 @@ class Dialler:
         refusal: NotDialled | None = None
         permitted = list[str]()
         for address in found:
-            decision = decide_address(self._targets, host, port, address)
+            decision = decide_address(targets, host, port, address)
             if decision.allowed:
                 permitted.append(address)
             elif refusal is None:

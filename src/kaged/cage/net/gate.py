@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kaged.base import Clock, SystemClock, Tasks
 from kaged.base.open_files import open_files
-from kaged.cage.gate_port import BoundHosts
+from kaged.cage.gate_port import AskHost, BoundHosts
 from kaged.cage.net.dial import Dialler, Resolver, SystemResolver
 from kaged.cage.net.events import AuditSink, DenialLog, Recorder
 from kaged.cage.net.forward import Forwarder
@@ -66,9 +66,9 @@ class NetGate:
         self.facts = facts_from(rows)
         return rows
 
-    def prepare(self, targets: tuple[NetTarget, ...]) -> NetPlan:
+    def prepare(self, targets: tuple[NetTarget, ...], asks: bool = False) -> NetPlan:
         """Plan for these grants, before the cage is compiled. Starts nothing."""
-        return plan_network(targets, self.facts)
+        return plan_network(targets, self.facts, asks)
 
     async def attach(
         self,
@@ -81,13 +81,15 @@ class NetGate:
         parent_pid: int | None = None,
         audit: AuditSink | None = None,
         bound: BoundHosts | None = None,
+        ask: AskHost | None = None,
     ) -> NetSession:
         """Open the gate in the network namespace of `child_pid`, while the cage still waits.
 
         `parent_pid`, when given, must be the parent of `child_pid`: it makes sure that the number
         was not given to another process in the meantime. With neither grants nor services nothing
         is opened. Connections to what `bound` binds are served by it instead of being relayed
-        unseen. An exception means that the cage must be killed, not released.
+        unseen; `ask` is asked about destinations that are not granted. An exception means that the
+        cage must be killed, not released.
 
         Raises:
             NamespaceUnavailable: the namespace is gone, is the daemon's own, or cannot be used.
@@ -100,7 +102,7 @@ class NetGate:
             window_s=self._limits.denial_window_s,
         )
         recorder = Recorder(cage, cage_id, sink, self._clock, denials)
-        dialler = Dialler(plan.targets, self._resolver, self._limits)
+        dialler = Dialler(plan.targets, self._resolver, self._limits, ask)
         net_fd = _open_namespace(child_pid, parent_pid)
         session = NetSession(
             plan,

@@ -85,7 +85,7 @@ class NetPlan:
 
     `files` are paths and texts to show read-only inside; `environment` are variables to set;
     `listeners` and `netlink` are for the gate. A plan without targets has no listener, no
-    variable and no resolver.
+    variable and no resolver, unless somebody may be asked for more (`asks`).
     """
 
     targets: tuple[NetTarget, ...]
@@ -94,6 +94,12 @@ class NetPlan:
     environment: tuple[tuple[str, str], ...]
     listeners: tuple[CageListener, ...]
     netlink: tuple[NetlinkBatch, ...]
+    asks: bool = False
+
+    @property
+    def open_names(self) -> bool:
+        """Whether every name leads to the gate, which then decides or asks."""
+        return self.asks or self.dangerous
 
     @property
     def dangerous(self) -> bool:
@@ -109,13 +115,15 @@ class NetPlan:
 
 
 @functools.lru_cache(maxsize=128)  # cages with the same grants start again and again
-def plan_network(targets: tuple[NetTarget, ...], facts: NetFacts) -> NetPlan:
+def plan_network(targets: tuple[NetTarget, ...], facts: NetFacts, asks: bool = False) -> NetPlan:
     """Work out what a cage with these grants is shown of the network.
+
+    With `asks` every name and address leads to the gate, so that it can ask about it.
 
     Raises:
         NetPlanTooLarge: more names or listeners than one cage can be given.
     """
-    if not targets:
+    if not targets and not asks:
         return _offline(facts)
     names = _granted_names(targets)
     listeners = _Listeners()
@@ -125,7 +133,7 @@ def plan_network(targets: tuple[NetTarget, ...], facts: NetFacts) -> NetPlan:
         if facts.ipv6:
             listeners.add(ListenerKind.TRAP, "::", TRAP_PORT)
     else:
-        _add_ports(listeners, targets, dict(names), facts)
+        _add_ports(listeners, targets, dict(names), facts, asks=asks)
     proxy_port = next(
         port for port in range(PROXY_PORT, 0, -1) if not listeners.takes(LOOPBACK, port)
     )
@@ -142,6 +150,7 @@ def plan_network(targets: tuple[NetTarget, ...], facts: NetFacts) -> NetPlan:
         environment=_proxy_variables(proxy_port, targets, names, facts),
         listeners=listeners.done(),
         netlink=_netlink(facts),
+        asks=asks,
     )
 
 
@@ -193,10 +202,15 @@ def _add_loopback(listeners: _Listeners, targets: tuple[NetTarget, ...], facts: 
 
 
 def _add_ports(
-    listeners: _Listeners, targets: tuple[NetTarget, ...], names: dict[str, str], facts: NetFacts
+    listeners: _Listeners,
+    targets: tuple[NetTarget, ...],
+    names: dict[str, str],
+    facts: NetFacts,
+    *,
+    asks: bool,
 ) -> None:
     # The way without the kernel's help: one listener for each granted address and port.
-    if facts.route and any(target.unrestricted for target in targets):
+    if facts.route and (asks or any(target.unrestricted for target in targets)):
         for port in COMMON_PORTS:
             listeners.add(ListenerKind.TRAP, "0.0.0.0", port)  # noqa: S104 - the cage's own namespace
             if facts.ipv6:

@@ -90,7 +90,7 @@ class NetSession:
         self._budget = budget
         self._tasks = tasks
         self._on_close = on_close
-        self._addresses = AddressTable(plan.names, open_names=plan.dangerous, limit=limits.names)
+        self._addresses = AddressTable(plan.names, open_names=plan.open_names, limit=limits.names)
         self._names = NameServer(self._addresses, recorder)
         self._localhost_granted = any(target.host == LOCALHOST for target in plan.targets)
         self._listening: set[socket.socket] = set()

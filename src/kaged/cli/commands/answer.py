@@ -6,9 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from kaged.cli.commands.access_asking import (
+    answer_access,
+    ask_access,
+    fetch_access,
+    is_access,
+    show_access,
+    waiting_access,
+)
 from kaged.cli.commands.asking import answer_of, ask_person, at_terminal, gist_of, show_interaction
 from kaged.cli.exits import Exit
-from kaged.cli.output import Output, show_rows
+from kaged.cli.output import Output, one_line, show_rows
 from kaged.cli.runner import DaemonClient, project_command
 
 Given = Annotated[
@@ -37,11 +45,22 @@ def answer(
         str | None,
         typer.Option("--reply", help="A text for the agent, with a decision or alone."),
     ] = None,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            "--choose", help="Answer to a refused call: once, run, session, always or no."
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Follow the agent until it is done.")
     ] = False,
 ) -> None:
     """Answer an agent's question, with options or at the terminal."""
+    if request is not None and is_access(request):
+        _answer_access(client, output, fetch_access(client, request), choose, follow=follow)
+        return
+    if choose is not None:
+        raise typer.BadParameter("--choose answers the questions of refused calls, by their id")
     asked = _asked(client, request, output)
     if asked is None:
         return
@@ -59,15 +78,52 @@ def _asked(client: DaemonClient, request: str | None, output: Output) -> dict[st
     if request is not None:
         return dict(client.get(f"/interactions/{request}"))
     waiting = client.get("/interactions", {"status": "pending"})["items"]
-    if len(waiting) == 1:
+    refused = waiting_access(client)
+    if len(waiting) == 1 and not refused:
         return dict(waiting[0])
-    output.result({"items": waiting})
+    output.result({"items": [*waiting, *refused]})
     columns = ("id=request_id", "kind", "agent=caller", ("asks", gist_of))
-    show_rows(waiting, columns, output)
-    if not waiting:
+    if waiting:
+        show_rows(waiting, columns, output)
+    for one in refused:
+        output.line(f"{one['id']}  {one_line(one['title'])}")
+    if not waiting and not refused:
         output.note("No questions are pending.")
         return None
     raise typer.Exit(Exit.WAITING)
+
+
+def _answer_access(
+    client: DaemonClient,
+    output: Output,
+    asked: dict[str, Any],
+    choose: str | None,
+    *,
+    follow: bool,
+) -> None:
+    """Answer the question of a refused call; its run goes on, or is told that it may not."""
+    from kaged.cli.commands.driving import WatchedSession, someone_there
+    from kaged.cli.runview import RunView
+
+    if choose is None:
+        show_access(asked, output.line)
+        if not someone_there() or output.as_json:
+            output.result(asked)
+            output.note(f"Answer with --choose {'|'.join(asked['choices'])}.")
+            raise typer.Exit(Exit.WAITING)
+        choose = ask_access(asked, at_terminal)
+    if not follow:
+        answer_access(client, asked, choose)
+        output.result({"id": asked["id"], "choice": choose})
+        output.line(f"Answered {asked['id']}.")
+        return
+    view = RunView(as_json=output.as_json)
+    with WatchedSession(client, str(asked["chat_id"]), view, output) as talk:
+        run = talk.latest_run()
+        answer_access(client, asked, choose)
+        assert run is not None  # it is the one that waits
+        ended = talk.watch(run)
+    raise typer.Exit(ended.exit)
 
 
 def _decided(approve: bool, reject: bool, reply: str | None) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import typer
 
 from kaged.base import KagedError
 from kaged.cli.context import daemon, locations, quiet_logs
+from kaged.cli.granted import granted_in, granted_lines
 from kaged.cli.output import Output, harmless
 from kaged.cli.runner import command, group
 
@@ -55,11 +56,15 @@ def explain(
     else:
         found = [views.find(name, _owner(kind))]
     items = [{**view.as_json(), **_running(view)} for view in found]
+    granted = granted_in(str(project))
+    for view, item in zip(found, items, strict=True):
+        if view.plugin is None and policy is None:
+            item["granted"] = [one for one in granted if one["agent"] == view.name]
     output.result({"items": items})
     for view, item in zip(found, items, strict=True):
         for line in view.lines():
             output.line(line)
-        for line in _running_lines(item):
+        for line in (*granted_lines(item.get("granted", ())), *_running_lines(item)):
             output.line(line)
 
 

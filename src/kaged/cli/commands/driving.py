@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
 from kaged.base.lazy_dataclass import dataclass
+from kaged.cli.commands.access_asking import (
+    ACCESS,
+    fetch_access,
+    show_access,
+)
 from kaged.cli.commands.asking import Read, ask_person, at_terminal, gist_of
 from kaged.cli.commands.open_requests import OpenRequests
 from kaged.cli.context import locations, remote_daemon
@@ -167,6 +172,8 @@ class WatchedSession:
         name, data = event["name"], event["data"]
         if name.startswith(f"{ATTENTION}."):
             mine = data.get("session_id") == self.session_id
+            if mine and self._nobody_can_answer(name, data) and data.get("run_id") == run_id:
+                return self._asked_for_access(str(data["id"]), run_id)
             if mine and self.requests.take(name, data):
                 self._view.show(event)
             return None
@@ -251,6 +258,30 @@ class WatchedSession:
                 "The daemon ended during the run. Continue it with `kaged session resume`."
             )
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
+
+    def _nobody_can_answer(self, name: str, data: dict[str, Any]) -> bool:
+        """Return whether a refused call waits for a person and none is at a terminal."""
+        asked = name == f"{ATTENTION}.required" and data.get("kind") == ACCESS
+        return asked and self._read is None
+
+    def _asked_for_access(self, request_id: str, run_id: str) -> EndedRun | None:
+        """Say how to answer the question about a refused call, and leave."""
+        from kaged.cli.client import DaemonRefused
+
+        try:
+            asked = fetch_access(self._client, request_id)
+        except DaemonRefused as refused:
+            # Answered elsewhere, expired, or somebody else's to answer: the run goes on by itself.
+            if not self._output.as_json:
+                self._view.note(refused.message)
+            return None
+        self._view.close()
+        show_access(asked, self._view.note)
+        choices = "|".join(asked["choices"])
+        self._view.note(f"  Answer with: kaged answer {request_id} --choose {choices}")
+        rows = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 1})["items"]
+        run = next((one for one in rows if one["id"] == run_id), {"steps": 0, "usage": {}})
+        return EndedRun(run_id, "paused", run["steps"], run["usage"] or {}, None)
 
     def _tell_pending(self) -> None:
         asked = self._pending()

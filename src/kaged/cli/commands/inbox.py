@@ -36,6 +36,7 @@ ANSWERS: Final = {
     "skill_consent": "kaged skill approve {id}",
     "account_relink": "kaged account link PROVIDER",
     "call_approval": "kaged inbox choose {id} yes",
+    "access": "kaged answer {id} --choose once",
 }
 """The command that answers each kind; a dialog is answered where its script was started."""
 

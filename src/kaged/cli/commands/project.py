@@ -11,6 +11,7 @@ import typer
 from kaged.base import KagedError
 from kaged.cli.context import daemon, locations
 from kaged.cli.exits import Exit
+from kaged.cli.granted import granted_in, granted_lines
 from kaged.cli.output import Output, counted, table
 from kaged.cli.runner import (
     DaemonClient,
@@ -175,6 +176,8 @@ def show(output: Output, root: Root = HERE) -> Any:
     tree = describe(resolve_agents(load_project(root), settings.daemon, settings.local))
     if not output.as_json:
         _note_standing(str(tree["root"]), output)
+        for line in granted_lines(granted_in(str(tree["root"])), named=True):
+            output.note(line)
     return tree
 
 

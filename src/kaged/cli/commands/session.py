@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from kaged.base import KagedError
 from kaged.cli.inputs import read_bytes
 from kaged.cli.named_files import open_export
 from kaged.cli.output import Output, View, moment, short_moment, table
@@ -222,6 +223,38 @@ def compact(
 ) -> Any:
     """Free space in an agent's context window. The entries stay in the session."""
     return client.post(f"/sessions/{session}/compact", {"agent": agent, "dry_run": dry_run})
+
+
+@project_command(
+    app,
+    "grants",
+    view=table(
+        ("id", "agent", "may=words", "until=scope", ("since", moment("granted_at")), "granted_by"),
+        "items",
+    ),
+)
+def grants(client: DaemonClient, session: Which = CURRENT) -> Any:
+    """List what you let agents do in a session when their calls were refused."""
+    return client.get(f"/sessions/{session}/grants")
+
+
+@project_command(app, "revoke", view="Took back {found[id]}.")
+def revoke(
+    client: DaemonClient,
+    grant: Annotated[str, typer.Argument(help="The id from `kaged session grants`.")],
+    session: Annotated[
+        str, typer.Option("--session", "-s", help="The session. Default: the current one.")
+    ] = CURRENT,
+) -> Any:
+    """Take back what you let an agent do in a session."""
+    found = client.delete(f"/sessions/{session}/grants/{grant}")
+    if not found["taken_back"]:
+        raise KagedError(
+            f"The session has no grant {grant}.",
+            code="access_grant_not_found",
+            fix="`kaged session grants` lists those that are in force.",
+        )
+    return {"id": grant, **found}
 
 
 @project_command(app, "delete", view="Deleted {found[id]}.")

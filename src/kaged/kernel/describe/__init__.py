@@ -3,6 +3,7 @@
 One renderer for every surface, so that a fact has the same words in CLI, HTTP, MCP and docs. Pure.
 """
 
+from kaged.kernel.describe.access import SCOPE_WORDS, describe_access, describe_named_grant
 from kaged.kernel.describe.asks import (
     AskedCapability,
     ask_lines,
@@ -29,6 +30,7 @@ from kaged.kernel.describe.policies import (
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
 
 __all__ = [
+    "SCOPE_WORDS",
     "UNCAGED",
     "AskedCapability",
     "Sentence",
@@ -37,12 +39,14 @@ __all__ = [
     "brief_policy",
     "change_lines",
     "consent_question",
+    "describe_access",
     "describe_ask",
     "describe_changes",
     "describe_credential",
     "describe_denial",
     "describe_grant",
     "describe_missing_credential",
+    "describe_named_grant",
     "describe_operation",
     "describe_policy",
     "describe_policy_refusal",

@@ -82,6 +82,7 @@ def create_app(services: HttpServices) -> FastAPI:
 def add_subsystem_routes(app: FastAPI) -> None:
     """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
+        access_grants,
         account_shares,
         credentials,
         doctor,
@@ -126,6 +127,7 @@ def add_subsystem_routes(app: FastAPI) -> None:
         sessions.router,
         session_moves.router,
         session_runs.router,
+        access_grants.router,
         plugins.router,
         services.router,
         account_shares.router,

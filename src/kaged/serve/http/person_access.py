@@ -77,6 +77,8 @@ PERSON_ROUTES: Final = (
     PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/export", "own sessions"),
     PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/runs", _OWN),
     PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/tool-calls", _OWN),
+    PersonRoute("GET", f"{_SESSIONS}/{{session_id}}/grants", "own sessions"),
+    PersonRoute("DELETE", f"{_SESSIONS}/{{session_id}}/grants/{{grant_id}}", "own sessions"),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/message", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/cancel", _OWN),
     PersonRoute("POST", f"{_SESSIONS}/{{session_id}}/resume", _OWN),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kaged.sessions.session_services import SessionServices
     from kaged.skills.skill_service import SkillService
     from kaged.toolbox.project import ProjectWork
+    from kaged.tools.access_requests import AccessRequests
     from kaged.toolset.language_services import LanguageServices
     from kaged.workspace.undo_service import UndoService
 
@@ -67,6 +68,7 @@ class Subsystems:
     skills: SkillService
     inbox: Inbox
     traces: TraceLog
+    access: AccessRequests
 
 
 class ReadinessGate:

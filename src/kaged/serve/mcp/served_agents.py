@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
+from kaged.inbox import Inbox
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.pipeline.pipeline import Pipeline
@@ -25,6 +26,7 @@ from kaged.sessions.agent_tools import AgentToolService
 from kaged.sessions.session_services import SessionServices
 from kaged.toolbox.project import ProjectWork
 from kaged.tools import ToolCallContext
+from kaged.tools.context import ReachPerson
 
 _log = get_logger("kaged.mcp")
 
@@ -41,6 +43,7 @@ class ServedAgents:
     _: KW_ONLY
     audit: AuditLog
     ids: Ids
+    inbox: Inbox
     pipeline: Callable[[], Pipeline | None]
 
     def __post_init__(self) -> None:
@@ -121,12 +124,14 @@ class ServedAgent:
         name: str,
         arguments: JsonObject,
         schema_hash: str | None = None,
+        reach: ReachPerson | None = None,
     ) -> tuple[JsonValue, str | None]:
         """Make a call through dispatch; returns the result, and its text if that had to be cut.
 
-        What comes here enters a window as well, so it has the same budget. Raises ToolError.
+        What comes here enters a window as well, so it has the same budget. `reach` shows its person
+        what a refused call asks. Raises ToolError.
         """
-        context = self._context(client_session)
+        context = replace(self._context(client_session), reach_person=reach)
         try:
             value = await self._agent_tools.dispatch(
                 name, arguments, context, schema_hash=schema_hash
@@ -138,6 +143,15 @@ class ServedAgent:
         except KagedError as error:
             error.data = {**error.data, "request_id": context.request_id}
             raise
+
+    async def answer(self, client_session: McpClientSession, request_id: str, choice: str) -> None:
+        """Answer what a refused call asked, as whoever the client speaks for.
+
+        Raises what answering raises.
+        """
+        inbox, who = self._agents.inbox, client_session.actor
+        asked = await inbox.get(request_id, who)
+        await inbox.answer(request_id, who, asked.digest, {"choice": choice})
 
     # -- reading ---------------------------------------------------------------------------------
 

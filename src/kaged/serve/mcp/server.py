@@ -6,7 +6,7 @@ The SDK takes a second to load, so nothing imports this module before the first 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from kaged.base.log import get_logger
 from kaged.base.tasks import report_failure
 from kaged.mcp.progress import PROGRESS
 from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession
+from kaged.serve.mcp.elicitation import Elicitations, Shown
 from kaged.serve.mcp.listing import META_SCHEMA, ToolList
 from kaged.serve.mcp.results import tool_failure, tool_result
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from kaged.base import JsonObject
     from kaged.serve.mcp.served_agents import ServedAgent
+    from kaged.tools.context import ReachPerson
 
 HEARTBEAT_S: Final = 5.0
 TELL_TIMEOUT_S: Final = 5.0
@@ -84,6 +86,7 @@ class AgentServer:
         self._told: str | None = None
         self._listeners: dict[str, ServerSession] = {}
         self._tasks = Tasks(f"mcp {port.agent}", _task_failed)
+        self._elicitations = Elicitations(self._tasks, port.answer)
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus, max_subscriptions=MAX_SUBSCRIPTIONS)
         self._telling = False
@@ -115,6 +118,7 @@ class AgentServer:
     def forget(self, client_session_id: str) -> None:
         """Stop telling a client that has left."""
         self._listeners.pop(client_session_id, None)
+        self._elicitations.forget(client_session_id)
 
     # -- tools -----------------------------------------------------------------------------------
 
@@ -144,17 +148,14 @@ class AgentServer:
         reporting = PROGRESS.set(self._reporter(ctx) if wanted else None)
         try:
             name = self._tools().names.tool(params.name)
-            # In a task of its own: the SDK cancels again at every step until a handler has ended,
-            # which would tear a tool out of its own cleaning up.
-            work = self._tasks.start(
-                self.port.call(client_session, name, arguments, _schema_hash(ctx)),
-                f"call {name}",
-            )
-            try:
-                result = tool_result(*await asyncio.shield(work))
-            except asyncio.CancelledError:
-                work.cancel()
-                raise
+
+            def begin(reach: ReachPerson | None) -> Coroutine[Any, Any, Shown]:
+                return self.port.call(client_session, name, arguments, _schema_hash(ctx), reach)
+
+            done = await self._elicitations.call(ctx, client_session, params, begin)
+            if isinstance(done, types.InputRequiredResult):
+                return done
+            result = tool_result(*done)
         except KagedError as error:
             result = tool_failure(error, str(error.data.get("request_id", "")))
         finally:

@@ -66,6 +66,7 @@ class _Bash:
             program=self._interpreter.program,
             tool_name=self._interpreter.tool_name,
             terminal=cast("bool", args["terminal"]),
+            ask_host=call.context.ask_host,
         )
         said: JsonObject = {"command": command.text[:_LOGGED_CHARS], "cwd": cwd.relative}
         return await self._runner.run(call, command, "shell.executed", said)

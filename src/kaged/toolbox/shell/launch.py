@@ -23,7 +23,7 @@ from kaged.cage import (
     UncagedRequest,
 )
 from kaged.cage.compile import SYSTEM_PATH
-from kaged.cage.gate_port import Service
+from kaged.cage.gate_port import AskHost, Service
 from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.credentials.cage_kit import NOTHING, CageKit, with_kit
 from kaged.kernel.identity import Actor
@@ -83,6 +83,7 @@ class ShellCommand:
     tool_name: str = "shell.bash"
     skill: RunningSkill | None = None
     terminal: bool = True
+    ask_host: AskHost | None = None
 
     @property
     def stdio(self) -> Pty | Pipes:
@@ -145,6 +146,7 @@ def caged_launcher(
                 files=kit.files,
                 bound=kit.bound,
                 stdio=command.stdio,
+                ask_host=command.ask_host,
             )
         )
 
