@@ -36,6 +36,7 @@ class Editor:
         self.told: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[dict[str, Any]] = []
         self.heard = asyncio.Event()
+        self.wait_before_answering: asyncio.Event | None = None
         self.agent: Any = None
         self.process: Any = None
 
@@ -55,6 +56,8 @@ class Editor:
         shown = {"session": session_id, "call": _plain(tool_call)}
         self.asked.append({**shown, "options": [_plain(one) for one in options]})
         self.heard.set()
+        if self.wait_before_answering is not None:
+            await self.wait_before_answering.wait()
         picked = self.pick([one.option_id for one in options])
         if picked is None:
             return RequestPermissionResponse(outcome=DeniedOutcome(outcome="cancelled"))

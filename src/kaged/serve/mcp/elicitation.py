@@ -8,7 +8,7 @@ goes on where it was. The question itself is one of the inbox, whoever shows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import mcp_types as types
@@ -38,7 +38,7 @@ Shown: TypeAlias = tuple["JsonValue", "str | None"]
 """What a call returned, and its text where that had to be cut."""
 
 Answer = Callable[["McpClientSession", str, str], Awaitable[None]]
-Begin = Callable[["ReachPerson | None"], Awaitable["Shown"]]
+Begin = Callable[["ReachPerson | None"], Coroutine[Any, Any, "Shown"]]
 
 
 @dataclass(slots=True, eq=False)
