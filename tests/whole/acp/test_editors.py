@@ -299,6 +299,21 @@ def test_what_cannot_be_done_is_said_with_what_helps(
     run(talk())
 
 
+def test_an_answer_that_was_cut_off_is_told_as_that(
+    daemon: Daemon, project: Project, model: ModelServer
+) -> None:
+    word = fresh()
+    model.play(word, {**say("Half of"), "finishReason": "length"})
+
+    async def talk() -> None:
+        async with editor(daemon, project.root) as one:
+            made = await one.agent.new_session(str(project.root))
+            assert await one.say(made.session_id, f"{word} please") == "max_tokens"
+            assert one.words(made.session_id) == "Half of"
+
+    run(talk())
+
+
 def test_a_folder_with_a_project_file_is_loaded_and_held_to_reading(
     daemon: Daemon, tmp_path: Path, model: ModelServer
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from acp import RequestError, update_agent_message_text
 from acp.interfaces import Client
-from acp.schema import PromptResponse, Usage
+from acp.schema import PromptResponse, StopReason, Usage
 
 from kaged.base import Tasks
 from kaged.cli.acp.asking import Asker, answer_in_words, question_text
@@ -22,6 +22,13 @@ LOOK_S: Final = 10.0
 """How long no event may come before the run itself is looked up."""
 
 START_S: Final = 60.0
+_STOPS: Final[dict[str, StopReason]] = {
+    "step_limit_reached": "max_turn_requests",
+    "model_answer_cut": "max_tokens",
+    "model_answer_filtered": "refusal",
+}
+"""Ends of runs for which the protocol has a word; all others are errors."""
+
 
 
 class Conversation:
@@ -211,8 +218,8 @@ class Conversation:
                 return PromptResponse(stop_reason="cancelled", usage=usage)
             case _ if self._canceled:
                 return PromptResponse(stop_reason="cancelled", usage=usage)
-            case _ if code == "step_limit_reached":
-                return PromptResponse(stop_reason="max_turn_requests", usage=usage)
+            case _ if code in _STOPS:
+                return PromptResponse(stop_reason=_STOPS[code], usage=usage)
             case "interrupted":
                 raise refusal(
                     "run_interrupted",
