@@ -25,6 +25,7 @@ FOR_PEOPLE: Mapping[str, str] = {
     "kaged.pipeline.policies": "policies of ours, named by `kind` in an operator's pipeline file",
     "kaged.pipeline.constraints:validate_tier_constraints": "tests of policy authors (EX-IMMU)",
     "kaged.pipeline.contexts:PluginContext": "what a policy plugin's hook is handed",
+    "kaged.pipeline.merge:merge_extensions": "a name of cpex.framework.extensions.tiers",
     "kaged.pipeline.errors:convert_exception_to_error": "a name of cpex.framework.errors",
     "kaged.pipeline.payloads.registry:HookRegistry": "a name of cpex.framework.hooks.registry",
     "kaged.pipeline.plugin:Plugin": "the base class of policy plugins",

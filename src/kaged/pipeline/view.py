@@ -107,103 +107,95 @@ def view_of(extensions: Extensions | None, rights: Rights) -> Extensions | None:
 def read_all(view: ExtensionsView) -> dict[str, Any]:
     """Copy the slots nobody has looked at yet and return the view's own state, in slot order."""
     read = model_dict(view)
-    if len(read) >= len(_COPIES):
+    if len(read) >= len(_READERS):
         return read
-    values: dict[str, Any] = {}
-    source, rights, copies = origin_of(view)
-    for name, slot in _COPIES.items():
-        if name in read:
-            values[name] = read[name]
-        else:
-            values[name] = copies[name] = slot.copy_of(getattr(source, name), rights)
+    if not read:  # mostly: nobody has looked at any, so they come in their order
+        for read_slot in _READERS.values():
+            read_slot(view)
+        return read
+    values = {name: read_slot(view) for name, read_slot in _READERS.items()}
     values |= read  # names that are no slots, from a `model_copy`
     set_model_dict(view, values)
     return values
 
 
-class _CopyOnDemand:
-    """Copies a slot on first sight; the copy then lies in the view and is found before this."""
+ReadSlot: TypeAlias = "Callable[[ExtensionsView], Any]"
+"""Reads a slot of a view: it is copied on first sight, and then lies there."""
 
-    __slots__ = ("_copy", "_name")
 
-    def __init__(self, name: str, copy_for: Callable[[Any, Rights], Any]) -> None:
-        self._name = name
-        self._copy = copy_for
+def _shown_by(name: str, copy_for: Callable[[Any, Rights], Any]) -> ReadSlot:
+    """Return what reads a slot of which `copy_for` makes what the rights show."""
 
-    def copy_of(self, value: Any, rights: Rights) -> Any:
-        """Return what a holder of these rights gets of the slot's value."""
-        return None if value is None else self._copy(value, rights)
-
-    def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
-        name = self._name
-        if view is None:
-            raise AttributeError(name)
+    def read(view: ExtensionsView) -> Any:
+        held = model_dict(view)
+        if name in held:
+            return held[name]
         source, rights, copies = origin_of(view)
         value = getattr(source, name)
         if value is not None:
-            value = self._copy(value, rights)
-        copies[name] = model_dict(view)[name] = value
+            value = copy_for(value, rights)
+        held[name] = copies[name] = value
         return value
 
+    return read
 
-class _SlotOnDemand:
-    """As `_CopyOnDemand`, for slots that are shown whole or not at all.
 
-    Plugins read several in each call, so the copy of `copy_slot` is made here, two calls earlier.
+def _writer(name: str) -> Callable[[ExtensionsView, Any], None]:
+    """Return what writes a slot past the frozen model, as unpickling does: into the view alone."""
+
+    def write(view: ExtensionsView, value: Any) -> None:
+        model_dict(view)[name] = value
+
+    return write
+
+
+def _shown_whole(name: str, kind: type[Slot], right: str = "") -> ReadSlot:
+    """Return what reads a slot that is shown whole, or not at all without this right.
+
+    Plugins read several such slots in each call, so what `copy_slot` does is done here, two calls
+    earlier.
     """
+    deep = DEEP_FIELDS[kind]
 
-    __slots__ = ("_deep", "_kind", "_name", "_right")
-
-    def __init__(self, name: str, kind: type[Slot], right: str = "") -> None:
-        self._name = name
-        self._kind = kind
-        self._right = right
-        self._deep = DEEP_FIELDS[kind]
-
-    def copy_of(self, value: Any, rights: Rights) -> Any:
-        """Return what a holder of these rights gets of the slot's value."""
-        if value is None or (self._right and not getattr(rights, self._right)):
-            return None
-        return copy_slot(value)
-
-    def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
-        name = self._name
-        if view is None:
-            raise AttributeError(name)
+    def read(view: ExtensionsView) -> Any:
+        held = model_dict(view)
+        if name in held:
+            return held[name]
         source, rights, copies = origin_of(view)
         value = getattr(source, name)
-        kind = self._kind
-        if type(value) is not kind:
-            value = self.copy_of(value, rights)
-        elif self._right and not getattr(rights, self._right):
+        if right and not getattr(rights, right):
             value = None
-        else:
+        elif type(value) is kind:
             values = model_dict(value).copy()
-            for part, read_only in self._deep:
+            for part, read_only in deep:
                 item = values[part]
                 if item is not None:
                     values[part] = read_only(item)
             value = _new(kind)
             set_model_dict(value, values)
-        copies[name] = model_dict(view)[name] = value
+        elif value is not None:
+            value = copy_slot(value)
+        held[name] = copies[name] = value
         return value
 
+    return read
 
-_COPIES: dict[str, _CopyOnDemand | _SlotOnDemand] = {
-    "request": _SlotOnDemand("request", slots.RequestExtension),
-    "agent": _SlotOnDemand("agent", slots.AgentExtension, "agent"),
-    "http": _SlotOnDemand("http", slots.HttpExtension, "headers"),
-    "security": _CopyOnDemand("security", visible_security),
-    "delegation": _SlotOnDemand("delegation", slots.DelegationExtension, "delegation"),
-    "mcp": _SlotOnDemand("mcp", slots.MCPExtension),
-    "completion": _SlotOnDemand("completion", slots.CompletionExtension),
-    "provenance": _SlotOnDemand("provenance", slots.ProvenanceExtension),
-    "llm": _SlotOnDemand("llm", slots.LLMExtension),
-    "framework": _SlotOnDemand("framework", slots.FrameworkExtension),
-    "meta": _SlotOnDemand("meta", slots.MetaExtension),
-    "custom": _CopyOnDemand("custom", copy_custom),
+
+_READERS: dict[str, ReadSlot] = {
+    "request": _shown_whole("request", slots.RequestExtension),
+    "agent": _shown_whole("agent", slots.AgentExtension, "agent"),
+    "http": _shown_whole("http", slots.HttpExtension, "headers"),
+    "security": _shown_by("security", visible_security),
+    "delegation": _shown_whole("delegation", slots.DelegationExtension, "delegation"),
+    "mcp": _shown_whole("mcp", slots.MCPExtension),
+    "completion": _shown_whole("completion", slots.CompletionExtension),
+    "provenance": _shown_whole("provenance", slots.ProvenanceExtension),
+    "llm": _shown_whole("llm", slots.LLMExtension),
+    "framework": _shown_whole("framework", slots.FrameworkExtension),
+    "meta": _shown_whole("meta", slots.MetaExtension),
+    "custom": _shown_by("custom", copy_custom),
 }
-"""How each slot is copied for a holder of some rights; a slot that is not here stays hidden."""
+"""How each slot is read by a holder of some rights; a slot that is not here stays hidden."""
 
 
 def _restore(values: dict[str, Any]) -> Extensions:
@@ -218,5 +210,5 @@ _set_origin: Callable[[Extensions, Origin], None] = _place.__set__
 # From here on the place has no name; only this module holds the way to it.
 type.__delattr__(ExtensionsView, "_origin")
 # Set below the metaclass, which would take these for new fields.
-for _name, _slot in _COPIES.items():
-    type.__setattr__(ExtensionsView, _name, _slot)
+for _name, _read in _READERS.items():
+    type.__setattr__(ExtensionsView, _name, property(_read, _writer(_name)))

@@ -178,6 +178,7 @@ async def test_a_second_construction_adds_what_the_first_left_open_and_changes_n
 ) -> None:
     f = framework()
     policies = importlib.import_module("cpex.framework.hooks.policies")
+    spans = importlib.import_module("cpex.framework.observability")
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text(CONFIG, encoding="utf-8")
     second.write_text(CONFIG.replace("tagger", "other"), encoding="utf-8")
@@ -186,13 +187,28 @@ async def test_a_second_construction_adds_what_the_first_left_open_and_changes_n
         manager = f.PluginManager(str(first))
         f.PluginManager(str(second), hook_policies=closed)
         await manager.initialize()
-        again = f.PluginManager(str(second))
+        kept, late = Spans(), Spans()
+        again = f.PluginManager(str(second), observability=kept)
+        f.PluginManager(observability=late)
+        token = spans.current_trace_id.set("trace-1")
+        try:
+            await manager.invoke_hook("tool_pre_invoke", CALL, GlobalContext("r"))
+        finally:
+            spans.current_trace_id.reset(token)
+        assert ("start", "trace-1", "plugin.execute.tagger") in kept.log
+        assert late.log == []
         assert again.plugin_count == 1
         assert again.config is manager.config
         assert [plugin.name for plugin in again.config.plugins] == ["tagger"]
         await again.initialize()
         assert manager.get_plugin("tagger") is again.get_plugin("tagger") is not None
         await again.shutdown()
+        f.PluginManager.reset()
+        early = f.PluginManager()
+        f.PluginManager(str(first), observability=kept)
+        await early.initialize()
+        assert early.plugin_count == 1
+        await early.shutdown()
     finally:
         f.PluginManager.reset()
 

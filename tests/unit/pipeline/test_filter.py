@@ -318,8 +318,6 @@ def test_a_view_copies_pickles_and_rebuilds_like_a_model() -> None:
     assert ExtensionsView.model_validate({"custom": {"b": 2}}).custom == {"b": 2}
     object.__setattr__(view, "__dict__", dict.fromkeys(SLOT_NAMES))
     assert view == Extensions()
-    with pytest.raises(AttributeError):
-        _ = ExtensionsView.http
 
 
 def test_a_view_of_a_view_shows_no_more_than_the_first() -> None:

@@ -182,7 +182,7 @@ def test_a_token_never_shows_in_a_payload() -> None:
 
 def test_a_resource_of_a_message_has_one_content_and_a_range_that_goes_forward() -> None:
     base = {"resource_request_id": "r", "uri": "file:///a", "resource_type": "file"}
-    with pytest.raises(ValueError, match="content and blob"):
+    with pytest.raises(ValueError, match="cannot have both"):
         Resource.model_validate({**base, "content": "x", "blob": b"x"})
     assert Resource.model_validate({**base, "blob": b"x"}).content is None
     with pytest.raises(ValueError, match=r"range_end.*must be >= range_start"):

@@ -212,3 +212,29 @@ async def test_unauthorised_writes_are_dropped_without_anybody_noticing() -> Non
     assert result.continue_processing is True
     assert result.modified_extensions is None
     assert views[0].http == original.http
+
+
+class CancelsItsReader(dict[str, Any]):
+    """Metadata that raises a cancellation when the host looks whether there is any."""
+
+    def __len__(self) -> int:
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_an_answer_that_cancels_its_reader_is_a_failed_plugin_and_the_call_goes_on(
+    waits: bool,
+) -> None:
+    class Odd(Plugin):
+        async def tool_pre_invoke(self, payload: Any, context: PluginContext) -> PluginResult[Any]:
+            if waits:
+                await asyncio.sleep(0)
+            return PluginResult(metadata=CancelsItsReader(a=1))
+
+    with pytest.raises(PluginError, match="cancelled the call while it was read"):
+        await outcome(entry(Odd))
+    result = await outcome(entry(Odd, on_error="ignore"), entry(Allow, name="after"))
+    assert [one.status for one in result.executions] == ["error", "completed"]
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0

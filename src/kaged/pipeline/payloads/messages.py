@@ -98,7 +98,7 @@ class Resource(_Value):
     @model_validator(mode="after")
     def _check_one_content(self) -> Self:
         if self.content is not None and self.blob is not None:
-            raise ValueError("a resource has content or blob; content and blob exclude each other")
+            raise ValueError("a resource cannot have both content and blob")
         return self
 
 
