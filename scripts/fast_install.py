@@ -2,9 +2,11 @@
 
 uv does not read what pip was told about indexes, mirrors and certificates. So it is used where
 all of that can be told to it in its own words; else, and when it fails, the exit code is 3, a
-line says why, and `scripts/setup` installs with pip. Run with the Python of `.venv`.
+line says why, and `scripts/setup` installs with pip. Run with the Python of `.venv`, into which it
+installs uv first. What stands behind the lock is an option that both installers know.
 
     .venv/bin/python scripts/fast_install.py requirements-dev.lock
+    .venv/bin/python scripts/fast_install.py other.lock --no-deps --target build/other
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+LOCK = Path(__file__).resolve().parent.parent / "requirements-dev.lock"
 PIP = (sys.executable, "-m", "pip")
 UNABLE = 3
 _SECTIONS = ("global", "install", ":env:")  # the later ones count
@@ -67,37 +70,43 @@ def lines_of(package: str, lock: str) -> str:
     return found.group() if found else ""
 
 
-def main(lock: Path) -> int:
-    """Install uv, and all else with it."""
+def main(lock: str, *options: str) -> int:
+    """Install what a lock names."""
     listed = subprocess.run([*PIP, "config", "list"], check=False, capture_output=True, text=True)
     words = told(read_settings(listed.stdout)) if listed.returncode == 0 else None
     if words is None:
-        print("setup: pip installs them: it has settings that uv cannot be told")
-        return UNABLE
+        return _leave_to_pip("it has settings that uv cannot be told")
+    uv = Path(sys.executable).with_name("uv")
+    if not uv.exists() and not _install_uv():
+        return _leave_to_pip("it could not install uv (its words are above)")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    # By environment: an address may hold a password, and `ps` shows words. As pip does, it takes a
+    # version from whichever index has it; the hashes say which file.
+    own = {"UV_NO_CONFIG": "1", "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    done = subprocess.run(
+        [
+            *(uv, "pip", "install", "--quiet", "--python", sys.executable, "--require-hashes"),
+            *("--link-mode", "copy", "--compile-bytecode", "--requirement", lock, *options),
+        ],
+        check=False,
+        env={**kept, **words, **own},
+    )
+    return 0 if done.returncode == 0 else _leave_to_pip("uv could not (its words are above)")
+
+
+def _install_uv() -> bool:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as first:
-        first.write(lines_of("uv", lock.read_text(encoding="utf-8")))
+        first.write(lines_of("uv", LOCK.read_text(encoding="utf-8")))
         first.flush()
         quiet = ("--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes")
         done = subprocess.run([*PIP, "install", *quiet, "--requirement", first.name], check=False)
-    if done.returncode == 0:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-        # By environment: an address may hold a password, and `ps` shows words. As pip does, it
-        # takes a version from whichever index has it; the hashes say which file.
-        own = {"UV_NO_CONFIG": "1", "UV_INDEX_STRATEGY": "unsafe-best-match"}
-        uv = Path(sys.executable).with_name("uv")
-        done = subprocess.run(
-            [
-                *(uv, "pip", "install", "--quiet", "--python", sys.executable, "--require-hashes"),
-                *("--link-mode", "copy", "--compile-bytecode", "--requirement", lock),
-            ],
-            check=False,
-            env={**kept, **words, **own},
-        )
-    if done.returncode != 0:
-        print("setup: pip installs them: uv could not (its words are above)")
-        return UNABLE
-    return 0
+    return done.returncode == 0
+
+
+def _leave_to_pip(why: str) -> int:
+    print(f"setup: pip installs: {why}")
+    return UNABLE
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(*sys.argv[1:]))
