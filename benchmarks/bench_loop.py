@@ -106,8 +106,8 @@ class BenchModel:
 class _Models:
     model: BenchModel
 
-    def get(self, alias: str) -> BenchModel:
-        del alias
+    def get(self, alias: str, project_id: str) -> BenchModel:
+        del alias, project_id
         return self.model
 
 
@@ -227,6 +227,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService
+    from kaged.toolbox.project.person_uploads import PersonUploads
     from kaged.tools import Tool, ToolDefinition, ToolInvocation
     from kaged.tools.outcome_stream import OutcomeStream
 
@@ -242,7 +243,14 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     hub = EventHub(clock, ids)
     closing = AsyncExitStack()
     sessions = build_sessions(
-        store, audit, hub, clock=clock, ids=ids, ready=_always_ready, closing=closing
+        store,
+        audit,
+        hub,
+        clock=clock,
+        ids=ids,
+        ready=_always_ready,
+        closing=closing,
+        uploads=PersonUploads(root / "uploads"),
     )
     agent_tools = AgentToolService(
         audit,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from kaged.base.error_codes import ERROR_CODES
 
@@ -19,21 +19,21 @@ END: Final = "<!-- end of the made part -->"
 EDGE_ONLY: Final = ("headers_too_large", "method_not_allowed", "too_many_connections")
 EDGE: Final = "serve"
 ROOT_CLASS: Final = "KagedError"
+Node: TypeAlias = ast.ClassDef | ast.Call
 
 
 def raised(source: Path) -> dict[str, set[str]]:
     """Return per code the packages below `source` that raise it or declare an error with it."""
-    trees = {
-        path.relative_to(source).parts[0]: _trees(path)
+    nodes = {
+        path.relative_to(source).parts[0]: _nodes(path)
         for path in sorted(source.iterdir())
         if path.is_dir()
     }
-    kinds = _error_names([tree for some in trees.values() for tree in some])
+    kinds = _error_names([node for some in nodes.values() for node in some])
     found: dict[str, set[str]] = {code: {EDGE} for code in EDGE_ONLY}
-    for package, some in trees.items():
-        for tree in some:
-            for code in _codes(tree, kinds):
-                found.setdefault(code, set()).add(package)
+    for package, some in nodes.items():
+        for code in _codes(some, kinds):
+            found.setdefault(code, set()).add(package)
     return found
 
 
@@ -53,29 +53,35 @@ def rewrite(page: Path, source: Path) -> None:
     page.write_text(before + render(raised(source)) + rest.partition(END)[2], encoding="utf-8")
 
 
-def _trees(package: Path) -> list[ast.Module]:
-    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))]
+def _nodes(package: Path) -> list[Node]:
+    """Return the classes and the calls of a package."""
+    return [
+        node
+        for path in sorted(package.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef | ast.Call)
+    ]
 
 
-def _error_names(trees: list[ast.Module]) -> set[str]:
+def _error_names(nodes: list[Node]) -> set[str]:
     """Return the names of `KagedError` and of every class below it."""
     bases: dict[str, set[str]] = {}
-    for tree in trees:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                bases.setdefault(node.name, set()).update(map(_name, node.bases))
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            bases.setdefault(node.name, set()).update(map(_name, node.bases))
     names = {ROOT_CLASS}
     while more := {name for name, above in bases.items() if above & names} - names:
         names |= more
     return names
 
 
-def _codes(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
+def _codes(nodes: list[Node], kinds: set[str]) -> Iterator[str]:
     """Find the codes of declared error classes, and those given where an error is made."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and node.name in kinds:
-            yield from _texts(_declared(node))
-        elif isinstance(node, ast.Call) and _name(node.func) in kinds:
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            if node.name in kinds:
+                yield from _texts(_declared(node))
+        elif _name(node.func) in kinds:
             for given in node.keywords:
                 if given.arg == "code":
                     yield from _texts(given.value)

@@ -24,7 +24,7 @@ from kaged.kernel.extension_caps import ExtensionCapability
 from kaged.kernel.lua_powers import LuaPower
 from kaged.wire.methods import StorageMethod, SystemMethod
 from reachability.callers import Reached
-from reachability.definitions import tree_of
+from reachability.definitions import every_node, tree_of
 from reachability.programs import ROOT, SOURCE
 
 WHOLE = ROOT / "tests" / "whole"
@@ -171,7 +171,7 @@ def texts_with_a_hole() -> frozenset[tuple[str, str]]:
     """Return beginning and end of the product's f-strings that have one hole and no blanks."""
     found: set[tuple[str, str]] = set()
     for path in (SOURCE / "kaged").rglob("*.py"):
-        for node in ast.walk(tree_of(path)):
+        for node in every_node(tree_of(path)):
             match node:
                 case ast.JoinedStr(values=[ast.Constant(value=str(first)), ast.FormattedValue()]):
                     found.add((first, ""))
@@ -189,7 +189,7 @@ def texts_with_a_hole() -> frozenset[tuple[str, str]]:
 
 
 def _texts(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in every_node(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
             if " " in node.value and "\n" not in node.value:

@@ -84,16 +84,38 @@ def tree_of(path: Path) -> ast.Module:
     return parsed(path.read_text(encoding="utf-8"))
 
 
+def every_node(top: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it, in no order: four million of them, so not by `ast.walk`.
+
+    Without the marks for reading and writing a name, which are a quarter of all.
+    """
+    waiting = [top]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for name in _fields_of(type(node)):
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                waiting += [one for one in value if isinstance(one, ast.AST)]
+            elif isinstance(value, ast.AST):
+                waiting.append(value)
+
+
+@cache
+def _fields_of(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__match_args__ if name != "ctx")
+
+
 def read_module(name: str, path: Path) -> Module:
     """Read one module."""
     tree = tree_of(path)
     reader = _Reader(name)
     reader.block(tree.body, None, "")
-    imports = {one for node in ast.walk(tree) for one in _imported(node)}
+    found = [node for node in every_node(tree) if isinstance(node, ast.ImportFrom | ast.Import)]
+    imports = {one for node in found for one in _imported(node)}
     renamed = {
         alias.asname: alias.name.rpartition(".")[2]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom | ast.Import)
+        for node in found
         for alias in node.names
         if alias.asname and alias.asname != alias.name
     }
@@ -151,7 +173,7 @@ def _mentioned(nodes: Sequence[ast.AST | None], but: str = "") -> set[str]:
     """Return all names and attributes in some code; a function that calls itself is no caller."""
     found: set[str] = set()
     for top in nodes:
-        for node in ast.walk(top) if top is not None else ():
+        for node in every_node(top) if top is not None else ():
             if isinstance(node, ast.Name):
                 found |= {node.id} - {but}
             elif isinstance(node, ast.Attribute):

@@ -75,6 +75,7 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     """
     context.require_record()
     project = await context.services.subsystems.projects.get(context.project_id)
+    assert project.root is not None  # only people are not shown it
     made = await context.sessions.transcript.create(
         context.project_id,
         cwd=project.root,
