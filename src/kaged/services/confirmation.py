@@ -293,7 +293,7 @@ def plan_json(plan: MutationPlan) -> JsonObject:
 
 def _plan_of(request: InboxRequest) -> MutationPlan:
     # Requests that are older than shares name no `asked_by`.
-    facts = {"asked_by": None, **cast("dict[str, Any]", request.subject)}
+    facts: dict[str, Any] = {"asked_by": None, **cast("dict[str, Any]", request.subject)}
     named = {name: facts[name] for name in _SUBJECT}
     assert request.owner is not None
     assert request.expires_at_ms is not None
