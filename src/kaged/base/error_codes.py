@@ -330,7 +330,7 @@ _CODE: _Rows = {
     "lsp_server_not_found": (503, "No server for the language is configured or installed."),
     "lsp_program_writable": (
         403,
-        "A caged agent may write the program that the project's file starts outside every cage.",
+        "A caged agent may write the program of the server, which runs outside every cage.",
     ),
     "lsp_server_unavailable": (502, "The language server died or cannot start; try again."),
     "lsp_timeout": (504, "The language server did not answer in time and starts again."),

@@ -292,8 +292,9 @@ def plan_json(plan: MutationPlan) -> JsonObject:
 
 
 def _plan_of(request: InboxRequest) -> MutationPlan:
-    facts = cast("dict[str, Any]", request.subject)
-    named = {name: facts.get(name) for name in _SUBJECT}  # older requests name no `asked_by`
+    # Requests that are older than shares name no `asked_by`.
+    facts: dict[str, Any] = {"asked_by": None, **cast("dict[str, Any]", request.subject)}
+    named = {name: facts[name] for name in _SUBJECT}
     assert request.owner is not None
     assert request.expires_at_ms is not None
     status = PlanStatus.PRESENTED

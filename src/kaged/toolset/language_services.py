@@ -288,12 +288,15 @@ class LanguageServices:
     def _require_out_of_reach(
         self, project: _ServedProject, language: str, command: tuple[str, ...]
     ) -> None:
-        """Refuse a command of the project's file whose program an agent in a cage may write.
+        """Refuse a server whose program, or a file of its command, a caged agent may write.
 
-        What the operator's config.toml names is the operator's word.
+        A path that the operator's config.toml names is the operator's word. A bare name is not: it
+        may be found in the project, where the daemon was started in its virtual environment.
         """
-        if self._origins(project).get(language) != "project":
-            return
+        if self._origins(project).get(language) == "config.toml":
+            if project.choice is None or "/" in project.choice.servers[language][0]:
+                return
+            command = command[:1]
         policies = [one.cage.value for one in project.tree if one.cage.value is not None]
         tables = [MountTable(Mount(item.path, item.mode) for item in one.fs) for one in policies]
 

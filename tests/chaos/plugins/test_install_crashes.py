@@ -186,6 +186,7 @@ def drive(top: Path, operation: str) -> list[str]:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(3600 if THOROUGH else 120)
 @pytest.mark.parametrize("operation", ["install", "upgrade", "uninstall", "keep", "give back"])
 def test_a_crash_at_any_step_leaves_the_old_state_or_the_new(
     tmp_path: Path, operation: str

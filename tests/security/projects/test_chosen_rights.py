@@ -75,7 +75,7 @@ KEYS: Final[dict[type, dict[str, str]]] = {
 @pytest.mark.parametrize("kind", KEYS, ids=lambda kind: kind.__name__)
 def test_every_key_of_a_project_file_is_asked_for_or_gives_nothing(kind: type) -> None:
     """A new key fails this until somebody has thought about who agrees to it."""
-    assert {one.name for one in fields(kind)} == KEYS[kind].keys()  # type: ignore[arg-type] - a dataclass
+    assert {one.name for one in fields(kind)} == KEYS[kind].keys()
 
 
 def _load(daemon: Daemon, project: Project) -> dict[str, Any]:
@@ -103,9 +103,11 @@ def test_an_agent_that_only_reports_needs_a_yes_to_change_something(
         "model": "default", "system_prompt": "You write.", "tools": {"file.*": ON},
         "cage": {"fs": [{"mode": "rw", "path": "."}]},
     }  # fmt: skip
-    dry, agent = {"dry_run": True}, "primary.subagents.worker"
+    dry: dict[str, Any] = {"dry_run": True}
+    agent = "primary.subagents.worker"
     project = Project(tmp_path / "p")
-    top, below = (dry, {}) if above else ({}, dry)
+    nothing: dict[str, Any] = {}
+    top, below = (dry, nothing) if above else (nothing, dry)
     project.describe(subagents={"worker": {**worker, **below}}, **top)
     daemon.load(project)
     project.call("file.create", agent, path="./a.txt", content="a\n")

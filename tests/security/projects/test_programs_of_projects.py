@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,31 @@ def test_what_the_operator_names_is_the_operators_word(tmp_path: Path, model: Mo
         project.write("a.py", "one = 1\n")
         assert project.fail("code.lsp", **ASK)["code"] != CODE
         assert mark.exists()
+    finally:
+        daemon.close()
+
+
+@pytest.mark.parametrize("named", ["built in", "by name in config.toml"])
+def test_a_program_that_is_found_in_the_project_by_its_name_counts(
+    tmp_path: Path, model: ModelServer, named: str
+) -> None:
+    """The daemon was started in a virtual environment that lies in the project."""
+    root = tmp_path / "p"
+    project = Project(root, cage={"fs": [{"mode": "rw", "path": "."}], "capabilities": ["shell"]})
+    project.write("a.py", "one = 1\n")
+    names = ("pyright-langserver", "basedpyright-langserver", "pylsp", "my-server")
+    for name in names:
+        project.write(f".venv/bin/{name}", "#!/bin/sh\n").chmod(0o755)
+    config = "" if named == "built in" else '[lsp.servers.python]\ncommand = ["my-server"]\n'
+    path = f"{root}/.venv/bin:{os.environ['PATH']}"
+    daemon = Daemon(tmp_path / "h", config=config, local=model.local_toml(), env={"PATH": path})
+    daemon.start()
+    try:
+        daemon.load(project)
+        marks = [_plant(project, f".venv/bin/{name}") for name in names]
+        refused = project.fail("code.lsp", **ASK)
+        assert refused["code"] == CODE, refused
+        assert not any(mark.exists() for mark in marks)
     finally:
         daemon.close()
 

@@ -69,8 +69,8 @@ def test_nobody_shares_with_themselves_or_with_nobody(share: AccountShare) -> No
         replace(SHARE, person=None),
         replace(SHARE, person="bob", team="support"),
         replace(SHARE, operations=[]),
-        replace(SHARE, operations=None),  # type: ignore[arg-type] - a row that somebody damaged
-        replace(SHARE, expires_at_ms="soon"),  # type: ignore[arg-type] - as above
+        replace(SHARE, operations=None),  # as in a damaged row
+        replace(SHARE, expires_at_ms="soon"),
     ],
 )
 def test_what_makes_no_sense_allows_nothing(damaged: AccountShare) -> None:

@@ -1,7 +1,8 @@
-"""Programs that a project brings along and the host starts outside every cage.
+"""Programs that lie in a project and that the host starts outside every cage.
 
-Their commands were agreed to; what lies behind them can change. Where an agent in a cage may write
-the program, or a file that the command names, it would run outside its cage what it wrote there.
+Their commands were agreed to, or are known; what lies behind them can change. Where an agent in a
+cage may write the program, or a file that the command names, it would run outside its cage what it
+wrote there.
 """
 
 from __future__ import annotations
