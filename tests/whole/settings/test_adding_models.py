@@ -104,10 +104,10 @@ def test_default_and_remove_change_which_model_projects_get(
 
 
 def test_without_a_person_and_without_a_model_it_says_what_to_say(served: Daemon) -> None:
-    refused = served.cli("model", "add", code=1)
+    refused = served.cli("model", "add", code=6)
     assert "kaged model add ALIAS --model vendor:name" in refused.err
     for wrong in ("gpt", "OpenAI:gpt", "openai:"):
-        assert "vendor:name" in served.cli("model", "add", "--model", wrong, code=1).err
+        assert "vendor:name" in served.cli("model", "add", "--model", wrong, code=6).err
 
 
 def test_a_first_run_without_a_model_leads_there_and_goes_on(
