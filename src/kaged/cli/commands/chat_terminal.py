@@ -14,7 +14,7 @@ from typing import Any, Final
 import typer
 
 from kaged.cli.commands.asking import Read
-from kaged.cli.commands.chat import COMMANDS, Chat
+from kaged.cli.commands.chat_session import COMMANDS, Chat
 from kaged.cli.commands.driving import EndedRun, WatchedSession
 from kaged.cli.context import locations, report
 from kaged.cli.output import Output, one_line
