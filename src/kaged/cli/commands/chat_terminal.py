@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import typer
 
@@ -108,7 +108,7 @@ class ChatTerminal:
             steer=self._steer,
             **session,
         )
-        above = _AbovePrompt(self.prompt)
+        above = cast("TextIO", _AbovePrompt(self.prompt))
         self.output = Output(as_json=False, stdout=above, stderr=above)
         self._chat = _Conversation(self, client, thinking=thinking)
 

@@ -214,7 +214,7 @@ def _write_and_test(
     path = locations().local_toml
     with daemon() as client:
         reload_daemon(client)
-        row = _tested(client, alias) if test else {"ok": True}
+        row: dict[str, Any] = _tested(client, alias) if test else {"ok": True}
         if not row["ok"]:
             _tell_failure(alias, row["error"], output)
             asks = _at_keyboard() and not output.as_json and not keep
