@@ -23,7 +23,7 @@ from kaged.cli.terminal.completion import ChatCompleter
 from kaged.cli.terminal.history import ChatHistory
 from kaged.cli.terminal.markdown import styled
 from kaged.cli.terminal.project_files import ProjectFiles
-from kaged.cli.terminal.prompt import MESSAGE_LIMIT_CHARS, ChatPrompt
+from kaged.cli.terminal.prompt import MESSAGE_LIMIT_CHARS, ChatPrompt, quiet_keyboard
 from kaged.cli.terminal.status import RunStatus
 from kaged.cli.terminal.tool_view import diff_lines
 from kaged.cli.terminal.view import TerminalView
@@ -114,13 +114,17 @@ class ChatTerminal:
 
     def run(self, session: str | None) -> None:
         """Talk until the person leaves."""
-        self._chat.enter(session)
-        while not self._leaving:
-            line = self.prompt.line()
-            if line is None or line.strip() in {"/quit", "/exit"}:
-                break
-            self._take(line.strip())
-        self._leave()
+        with quiet_keyboard():
+            self._chat.enter(session)
+            while not self._leaving:
+                line = self.prompt.line()
+                if line is None or line.strip() in {"/quit", "/exit"}:
+                    break
+                try:
+                    self._take(line.strip())
+                except KeyboardInterrupt:  # between two prompts
+                    self._interrupt()
+            self._leave()
 
     def watched(self, client: DaemonClient, session_id: str) -> WatchedSession:
         """Return what follows runs, and asks its questions at the prompt."""
