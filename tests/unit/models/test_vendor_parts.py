@@ -29,6 +29,7 @@ def fits(made: VendorParts, message: AssistantMessage) -> bool:
 
 def test_what_is_kept_is_read_again() -> None:
     made = kept_parts("anthropic:m", "anthropic", PARTS)
+    assert made is not None
     assert made == VendorParts("anthropic:m", "anthropic", PARTS)
     assert parts_of_json(made.as_json()) == made
     assert fits(made, MESSAGE)

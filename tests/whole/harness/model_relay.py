@@ -35,7 +35,7 @@ class ModelRelay:
             def do_POST(self) -> None:
                 relay.answer(self, "POST")
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - as its base has it
                 """Write nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
