@@ -42,7 +42,10 @@ class RunView:
         stdout: TextIO | None = None,
         stderr: TextIO | None = None,
         clock: Clock | None = None,
+        live: bool | None = None,
+        colors: bool = True,
     ) -> None:
+        """`live` says whether there is a line at the bottom; by default on a terminal."""
         self._json = as_json
         self._agent = agent
         self._thinking = thinking
@@ -50,7 +53,8 @@ class RunView:
         self._err = sys.stderr if stderr is None else stderr
         self._clock = clock or SystemClock()
         self._began_s = self._clock.monotonic_s()
-        self._live = self._err.isatty() and not as_json
+        self._live = (self._err.isatty() if live is None else live) and not as_json
+        self._colors = self._live and colors
         self._streams = self._out.isatty()
         self._held = ""
         self._open: TextIO | None = None  # where a line is begun and not ended
@@ -226,7 +230,7 @@ class RunView:
 
     def _coloured(self, text: str, colour: str) -> str:
         plain = harmless(text)
-        return f"\x1b[{colour}m{plain}\x1b[0m" if colour and self._live else plain
+        return f"\x1b[{colour}m{plain}\x1b[0m" if colour and self._colors else plain
 
     def _write(self, where: TextIO, text: str) -> None:
         where.write(f"{text}\n")

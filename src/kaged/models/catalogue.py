@@ -212,8 +212,9 @@ class ModelCatalogue:
                 f"No model has the alias {alias!r}.",
                 code="model_unknown",
                 fix=(
-                    f'Add it to local.toml: [models.{alias}] with model = "vendor:name" and '
-                    "api_key or base_url. `kaged model list` shows the aliases there are."
+                    f"Run `kaged model add {alias}`, or add [models.{alias}] to local.toml: "
+                    'model = "vendor:name" and api_key or base_url. '
+                    "`kaged model list` shows the aliases there are."
                 ),
                 alias=alias,
             )

@@ -133,7 +133,7 @@ def their_messages(
             case turn.AssistantMessage():
                 close()
                 marks = message.parts
-                if marks is None or marks.model != model or not marks.fits(message):
+                if marks is None or marks.model != model or not still_fits(message, marks):
                     parts = _their_answer(message)
                     if parts:
                         found.append(theirs.ModelResponse(parts=parts))
@@ -152,6 +152,11 @@ def _their_answer(message: turn.AssistantMessage) -> list[theirs.ModelResponsePa
         theirs.ToolCallPart(call.name, _arguments(call), call.id) for call in message.tool_calls
     ]
     return parts
+
+
+def still_fits(message: turn.AssistantMessage, marks: VendorParts) -> bool:
+    """Return whether marks are those of a message as it is now."""
+    return marks.fits(message.thinking, message.text, len(message.tool_calls))
 
 
 def _their_parts(

@@ -14,7 +14,6 @@ import msgspec
 
 from kaged.base import JsonObject, JsonValue
 from kaged.base.lazy_dataclass import dataclass
-from kaged.models.turn import AssistantMessage
 
 MAX_PARTS: Final = 512
 MAX_MARK_CHARS: Final = 400_000
@@ -48,8 +47,8 @@ class VendorParts:
     vendor: str
     parts: tuple[VendorPart, ...]
 
-    def fits(self, message: AssistantMessage) -> bool:
-        """Return whether these are the parts of this message as it is now.
+    def fits(self, thinking: str, text: str, calls: int) -> bool:
+        """Return whether these are the parts of a message that thinks, says and calls this much.
 
         A policy or a script may have changed what was said since.
         """
@@ -57,12 +56,8 @@ class VendorParts:
             kind: sum(one.chars for one in self.parts if one.kind == kind)
             for kind in ("thinking", "text")
         }
-        calls = sum(one.kind == "call" for one in self.parts)
-        return (sums["thinking"], sums["text"], calls) == (
-            len(message.thinking),
-            len(message.text),
-            len(message.tool_calls),
-        )
+        called = sum(one.kind == "call" for one in self.parts)
+        return (sums["thinking"], sums["text"], called) == (len(thinking), len(text), calls)
 
     def as_json(self) -> JsonObject:
         """Write them as entries keep them."""

@@ -122,7 +122,9 @@ class VendorTalk:
     def _turn(self, answer: TurnBuilder, response: theirs.ModelResponse) -> turn.ModelTurn:
         message = answer.message()
         parts = vendor_parts(response, self._entry.model)
-        if parts is not None and parts.fits(message):
+        if parts is not None and parts.fits(
+            message.thinking, message.text, len(message.tool_calls)
+        ):
             message = replace(message, parts=parts)
         reason = response.finish_reason
         if reason == "error":

@@ -131,29 +131,30 @@ def require_whole_answer(turn: ModelTurn, agent_run: AgentRun) -> None:
         IncompleteAnswer: `model_answer_cut`, `model_answer_filtered`, `model_answer_empty`.
     """
     alias, said = agent_run.model.alias, turn.message.text
-    about: JsonObject = {"agent": agent_run.path}
-    if said.strip():
-        about["said"] = said[:MAX_SAID_CHARS]
+    path, begun = agent_run.path, said[:MAX_SAID_CHARS]
     if turn.finish_reason == "length":
         raise IncompleteAnswer(
             f"The answer of {alias} was cut off at its limit of tokens.",
             code="model_answer_cut",
             fix="send a message to let it go on, or raise max_tokens in the settings of the model",
-            **about,
+            agent=path,
+            said=begun,
         )
     if turn.finish_reason == "content_filter":
         raise IncompleteAnswer(
             f"The vendor of {alias} stopped the answer because of its content.",
             code="model_answer_filtered",
             fix="ask in other words, or use another model",
-            **about,
+            agent=path,
+            said=begun,
         )
     if not said.strip():
         raise IncompleteAnswer(
             f"{alias} answered with nothing: no text and no tool call.",
             code="model_answer_empty",
             fix="send a message to let it go on, or use another model",
-            **about,
+            agent=path,
+            said=begun,
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kaged.cli.commands.chat import Chat
+from kaged.cli.commands.chat_session import Chat
 from kaged.cli.output import Output
 
 

@@ -14,6 +14,7 @@ from kaged.kernel.describe import (
     Sentence,
     SentenceSeverity,
     ask_lines,
+    brief_policy,
     change_lines,
     consent_question,
     describe_ask,
@@ -460,3 +461,23 @@ def test_the_code_of_a_denial_chooses_its_error(code: str, kind: type[Capability
     with pytest.raises(CapabilityDenied) as caught:
         require(Decision.deny("r", "d", code=code))
     assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (None, "no cage"),
+        (CagePolicy(), "reads only, no network"),
+        (CagePolicy(fs=(FsGrant("/p", RW),)), "writes the project, no network"),
+        (CagePolicy(fs=(FsGrant("/", RW),)), "writes the project, no network"),
+        (
+            CagePolicy(fs=(FsGrant("/p", RO), FsGrant("/p/out", RW))),
+            "writes some folders, no network",
+        ),
+        (CagePolicy(fs=(FsGrant("/pp", RO),), net=(NetTarget("a", 1),)), "reads only, 1 host"),
+        (CagePolicy(net=(NetTarget("a", 1), NetTarget("b", 1))), "reads only, 2 hosts"),
+        (CagePolicy(net=(NetTarget(None, None),)), "reads only, any host"),
+    ],
+)
+def test_a_policy_in_a_few_words(policy: CagePolicy | None, words: str) -> None:
+    assert brief_policy(policy, "/p") == words

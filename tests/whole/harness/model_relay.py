@@ -30,12 +30,12 @@ class ModelRelay:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                relay._pass(self, "GET")
+                relay.answer(self, "GET")
 
             def do_POST(self) -> None:
-                relay._pass(self, "POST")
+                relay.answer(self, "POST")
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - as its base has it
                 """Write nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -73,7 +73,8 @@ class ModelRelay:
         """Return the requests that say `word`, oldest first."""
         return [body for _, body in self.seen if word in json.dumps(body)]
 
-    def _pass(self, handler: BaseHTTPRequestHandler, method: str) -> None:
+    def answer(self, handler: BaseHTTPRequestHandler, method: str) -> None:
+        """Answer a request as told, or pass it on."""
         data = handler.rfile.read(int(handler.headers.get("content-length") or 0))
         text = data.decode()
         self.seen.append((handler.path, json.loads(text) if text else {}))

@@ -21,6 +21,8 @@ from whole.harness.people import FRONT_END, Guest, Person
 from whole.harness.plugin import PluginFolder
 from whole.harness.policies import PRE, PolicySite, gives, spy
 from whole.harness.project import Project
+from whole.harness.screen import ENTER, Screen
+from whole.harness.talk import fresh
 
 LATER = gives(
     "PluginResult(continue_processing=False, retry_delay_ms=90_500, violation=PluginViolation("
@@ -112,6 +114,27 @@ def test_a_refused_method_call_is_on_record_with_method_plugin_and_person(
     assert rows[0]["request_id"] == got.json()["error"]["request_id"]
     called = [one["data"]["request_id"] for one in daemon.audit("plugin.method_called")]
     assert rows[0]["request_id"] not in called
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_call_that_waits_is_answered_where_its_run_is_followed(
+    daemon: Daemon, shared: Project, site: PolicySite, model: ModelServer, command: str
+) -> None:
+    site.put(ASKS)
+    word = fresh()
+    model.play(word, call("file.write", path=f"{word}.txt", content="x\n"), say("Written."))
+    words = ("run", f"{word} please") if command == "run" else ("chat", "--new")
+    with Screen(daemon, *words, cwd=shared.root) as screen:
+        if command == "chat":
+            screen.until("/help")
+            screen.type(f"{word} please", ENTER)
+        screen.until("waits for a person: Let primary call file.write?", "1. yes", "3. no")
+        assert not (shared.root / f"{word}.txt").exists()
+        screen.type("1", ENTER)
+        screen.until("Written.", "completed in 2 steps")
+        screen.type("\x04")
+        assert screen.wait() == 0
+    assert (shared.root / f"{word}.txt").exists()
 
 
 def test_a_call_that_waits_is_shown_with_the_command_to_answer_and_counts_once(

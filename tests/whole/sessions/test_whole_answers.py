@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from whole.harness.daemon import Daemon, wait_for
+from whole.harness.daemon import Daemon
 from whole.harness.model import PROTOCOLS, VENDORS, ModelServer, call, refuse, say
 from whole.harness.model_relay import ModelRelay
 from whole.harness.project import Project
@@ -304,11 +304,13 @@ def test_a_canceled_answer_counts_what_it_took(talk: Talk, vendor: str) -> None:
 
 
 def test_the_tokens_of_an_attempt_that_broke_off_count_beside_those_of_the_next(
-    talk: Talk,
+    project: Project, model: ModelServer
 ) -> None:
-    turn = {**say("words and words and words"), "truncateAfterChunks": 3, "chunkSize": 4}
-    once = talk.hear(say("words and words and words"), model="default")
-    twice = talk.hear({**turn, "latency": 20}, say("words and words and words"), model="default")
+    text = say("words and words and words")
+    broken = {**text, "truncateAfterChunks": 8, "chunkSize": 2, "latency": 20}
+    # Each in a session of its own, so that both windows are the same.
+    once = Talk(project, model).hear(text, model="direct-anthropic")
+    twice = Talk(project, model).hear(broken, text, model="direct-anthropic")
     assert twice["steps"] == once["steps"] == 1
-    assert twice["usage"]["input_tokens"] > once["usage"]["input_tokens"]
-    wait_for(lambda: talk.runs()[-1]["ended_at"], "the record")
+    for name in ("input_tokens", "output_tokens", "cost_usd"):
+        assert twice["usage"][name] > once["usage"][name], name

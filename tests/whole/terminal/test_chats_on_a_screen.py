@@ -93,6 +93,22 @@ def test_a_paste_of_several_lines_is_one_message_and_keys_edit_it(
     assert said_in(project, latest(project)["id"]) == [wanted]
 
 
+def test_what_is_typed_before_the_prompt_is_there_is_sent_line_by_line(
+    project: Project, model: ModelServer, chat: Callable[..., Screen]
+) -> None:
+    word, second = fresh(), fresh()
+    model.play(word, say("The first answer."))
+    model.play(second, say("The second answer."))
+    with chat() as screen:
+        screen.type(f"{word} one", ENTER)
+        screen.until("The first answer.")
+        screen.type(f"{second} two", ENTER)
+        screen.until("The second answer.")
+        screen.type(CTRL_D)
+        assert screen.wait() == 0
+    assert said_in(project, latest(project)["id"]) == [f"{word} one", f"{second} two"]
+
+
 def test_history_is_kept_for_the_project_privately_and_without_answers(
     project: Project, model: ModelServer, chat: Callable[..., Screen]
 ) -> None:

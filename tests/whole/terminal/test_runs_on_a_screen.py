@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from whole.harness.daemon import Daemon
-from whole.harness.model import ModelServer, call, calls, say, slowly
+from whole.harness.model import ModelServer, call, calls, cut_off, say, slowly
 from whole.harness.project import Project
 from whole.harness.screen import Screen
 from whole.harness.talk import fresh
@@ -54,6 +54,18 @@ def test_markdown_is_rendered_as_it_streams(
     assert "completed in 1 step" in seen
     assert "thinking ·" not in seen, "the line at the bottom goes with the run"
     assert seen.count("The plan") == 1, "what was drawn while it came is not left behind"
+
+
+def test_what_broke_off_is_not_left_on_the_screen(project: Project, model: ModelServer) -> None:
+    word = fresh()
+    text = "The whole answer in one line, and nothing of it twice."
+    model.play(word, cut_off(say(text)), say(text))
+    with Screen(project.daemon, "run", f"{word} please", cwd=project.root) as screen:
+        assert screen.wait() == 0
+        seen = screen.text
+    assert "retrying the model" in seen
+    assert seen.count("The whole") == 1
+    assert text in seen
 
 
 def test_a_status_line_says_that_it_lives_and_what_it_may_do(
@@ -155,4 +167,4 @@ def test_without_colors_there_are_none_and_a_dumb_terminal_gets_plain_text(
     ) as screen:
         assert screen.wait() == 0
         assert "Some **bold** words." in screen.text
-        assert b"\x1b[1m" not in screen.raw
+        assert b"\x1b" not in screen.raw

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import typer
 
 from kaged.cli.commands.asking import Read
-from kaged.cli.commands.chat import COMMANDS, Chat
+from kaged.cli.commands.chat_session import COMMANDS, Chat
 from kaged.cli.commands.driving import EndedRun, WatchedSession
 from kaged.cli.context import locations, report
 from kaged.cli.output import Output, one_line
@@ -23,7 +23,7 @@ from kaged.cli.terminal.completion import ChatCompleter
 from kaged.cli.terminal.history import ChatHistory
 from kaged.cli.terminal.markdown import styled
 from kaged.cli.terminal.project_files import ProjectFiles
-from kaged.cli.terminal.prompt import MESSAGE_LIMIT_CHARS, ChatPrompt
+from kaged.cli.terminal.prompt import MESSAGE_LIMIT_CHARS, ChatPrompt, quiet_keyboard
 from kaged.cli.terminal.status import RunStatus
 from kaged.cli.terminal.tool_view import diff_lines
 from kaged.cli.terminal.view import TerminalView
@@ -108,19 +108,23 @@ class ChatTerminal:
             steer=self._steer,
             **session,
         )
-        above = _AbovePrompt(self.prompt)
+        above = cast("TextIO", _AbovePrompt(self.prompt))
         self.output = Output(as_json=False, stdout=above, stderr=above)
         self._chat = _Conversation(self, client, thinking=thinking)
 
     def run(self, session: str | None) -> None:
         """Talk until the person leaves."""
-        self._chat.enter(session)
-        while not self._leaving:
-            line = self.prompt.line()
-            if line is None or line.strip() in {"/quit", "/exit"}:
-                break
-            self._take(line.strip())
-        self._leave()
+        with quiet_keyboard():
+            self._chat.enter(session)
+            while not self._leaving:
+                line = self.prompt.line()
+                if line is None or line.strip() in {"/quit", "/exit"}:
+                    break
+                try:
+                    self._take(line.strip())
+                except KeyboardInterrupt:  # between two prompts
+                    self._interrupt()
+            self._leave()
 
     def watched(self, client: DaemonClient, session_id: str) -> WatchedSession:
         """Return what follows runs, and asks its questions at the prompt."""

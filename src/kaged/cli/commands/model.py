@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from kaged.cli.commands.model_add import app
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, show_rows
-from kaged.cli.runner import DaemonClient, daemon_command, group
+from kaged.cli.runner import DaemonClient, daemon_command
 
-app = group("List your models and test them.")
+__all__ = ["app"]
 
 
 def _show_models(found: Any, output: Output) -> None:
@@ -61,13 +62,16 @@ def list_models(client: DaemonClient) -> Any:
     return client.get("/models")
 
 
+Aliases = Annotated[
+    list[str] | None, typer.Argument(help="The aliases to test. Default: all of them.")
+]
+
+
 @daemon_command(app, "check", view=_show_checks)
-def check(
-    client: DaemonClient,
-    aliases: Annotated[
-        list[str] | None, typer.Argument(help="The aliases to test. Default: all of them.")
-    ] = None,
-) -> Any:
+def check(client: DaemonClient, aliases: Aliases = None) -> Any:
     """Send each model a short question. Exit code 8 if one does not answer."""
     wanted = aliases or [one["alias"] for one in client.get("/models")["models"]]
     return {"models": [client.post("/models/check", {"alias": alias}) for alias in wanted]}
+
+
+daemon_command(app, "test", view=_show_checks, text="The same as `check`.")(check)

@@ -38,6 +38,7 @@ def run(
     thinking: Thinking = False,
 ) -> None:
     """Start a task with an agent and follow the run; Ctrl-C cancels it."""
+    from kaged.cli.client import DaemonRefused
     from kaged.cli.commands.driving import WatchedSession, begin_session
     from kaged.cli.views import run_view
 
@@ -49,5 +50,12 @@ def run(
     else:
         found = str(client.get(f"/sessions/{session}")["id"])
     with WatchedSession(client, found, view, output) as talk:
-        ended = talk.say(text, agent=agent, model=model, max_steps=max_steps)
+        try:
+            ended = talk.say(text, agent=agent, model=model, max_steps=max_steps)
+        except DaemonRefused as error:
+            from kaged.cli.commands.model_add import offer_model
+
+            if not offer_model(error, output):
+                raise
+            ended = talk.say(text, agent=agent, model=model, max_steps=max_steps)
     raise typer.Exit(ended.exit)

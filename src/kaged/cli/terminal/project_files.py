@@ -32,12 +32,14 @@ class _Rule:
     base: str
     folders_only: bool
     keeps: bool
+    here_only: bool
 
     def decides(self, path: str, *, folder: bool) -> bool:
         """Return whether the line speaks of this path."""
         if self.folders_only and not folder:
             return False
-        return self.glob.matches(path[len(self.base) :])
+        below = path[len(self.base) :]
+        return not (self.here_only and "/" in below) and self.glob.matches(below)
 
 
 class ProjectFiles:
@@ -122,12 +124,11 @@ def _rule(line: str, base: str) -> _Rule | None:
     pattern = pattern.rstrip("/")
     anchored = pattern.startswith("/")
     pattern = pattern.lstrip("/")
-    if anchored and "/" not in pattern:
-        pattern = f"./{pattern}"
     if not pattern:
         return None
     try:
-        return _Rule(compile_glob(pattern), base, folders_only, keeps)
+        here_only = anchored and "/" not in pattern
+        return _Rule(compile_glob(pattern), base, folders_only, keeps, here_only)
     except KagedError:
         return None  # a pattern that this does not know hides nothing
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import queue
 import shutil
 import sys
+import termios
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from prompt_toolkit import PromptSession
@@ -169,12 +170,14 @@ class ChatPrompt:
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
 
+        # What was typed before the prompt was there comes with the line end of the terminal.
         @keys.add("enter")
+        @keys.add("c-j")
         def _send(event: KeyPressEvent) -> None:
             event.current_buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
-        @keys.add("c-j")
+        @keys.add("escape", "c-j")
         def _newline(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
@@ -199,6 +202,24 @@ class ChatPrompt:
                 event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 
         return keys
+
+
+@contextmanager
+def quiet_keyboard() -> Generator[None]:
+    """Let the terminal keep what is typed to itself, also between two prompts."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    quiet = [*before]
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(number, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
 def _write(lines: Sequence[str]) -> None:
