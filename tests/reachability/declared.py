@@ -118,7 +118,7 @@ def unused(names: Iterator[Declared], reached: Reached) -> list[Declared]:
 
 def _is_used(one: Declared, reached: Reached) -> bool:
     if one.kind == "config-key":
-        return one.name.partition(":")[2].replace("-", "_") in reached.names
+        return not _fields_of(one.name).isdisjoint(reached.names)
     if one.kind in {"capability", "plugin-message"}:
         member = _member_of(one.name)
         if member and member in reached.names:
@@ -126,6 +126,14 @@ def _is_used(one: Declared, reached: Reached) -> bool:
     name = one.name.removeprefix("kaged:storage:")
     texts = texts_of_the_product()
     return name in texts or f"kaged.hook.{name}" in texts or _is_put_together(name)
+
+
+@cache
+def _fields_of(name: str) -> frozenset[str]:
+    """Return the fields that hold a key of a page: a keyword of Python is called otherwise."""
+    page, _, wanted = name.partition(":")
+    keys = (item for cls in record_classes(f"{page}.md") for item in keys_of(cls))
+    return frozenset(item.field for item in keys if item.name == wanted)
 
 
 def _is_put_together(name: str) -> bool:

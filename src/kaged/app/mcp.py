@@ -9,10 +9,12 @@ from fastapi import FastAPI
 
 from kaged.audit import AuditLog
 from kaged.base import Clock, Ids
-from kaged.cage import Spawner
+from kaged.cage import CageRequest, Spawner
 from kaged.config.settings import Settings
+from kaged.credentials.cage_kit import CageKits
 from kaged.events import EventHub
 from kaged.inbox import Inbox
+from kaged.kernel.credential_grants import ServerCage
 from kaged.mcp.approvals import Approvals
 from kaged.mcp.held_tools import HeldTools
 from kaged.mcp.host import McpHost
@@ -36,6 +38,7 @@ def build_mcp(
     work: ProjectWork,
     *,
     spawner: Spawner,
+    kits: CageKits,
     sessions: SessionServices,
     audit: AuditLog,
     hub: EventHub,
@@ -75,6 +78,11 @@ def build_mcp(
         clock=clock,
         approvals=Approvals(settings().places.data_dir / APPROVALS),
         on_tools=on_tools,
+        with_credentials=lambda name, request: (
+            kits.added_to(request, ServerCage(name))
+            if isinstance(request, CageRequest)
+            else request
+        ),
     )
     endpoint = McpEndpoint(agents, clock=clock, ids=ids, hub=hub, ready=ready)
     mcp = McpService(settings, servers, held, parts, endpoint, agents, guard)

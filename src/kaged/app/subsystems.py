@@ -273,6 +273,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         agent_tools,
         work,
         spawner=spawner,
+        kits=credentials.kits,
         sessions=sessions,
         audit=audit,
         hub=hub,

@@ -387,6 +387,22 @@ _SERVICES: _Rows = {
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
 }
 
+_CREDENTIALS: _Rows = {
+    "credential_binding_invalid": (422, "A credential is bound to no such host, place or name."),
+    "credential_exists": (409, "There is a credential of this name already."),
+    "credential_keyring_failed": (503, "The operator's keyring cannot be used or is locked."),
+    "credential_not_found": (404, "There is no credential of this name."),
+    "credential_path_invalid": (422, "Servers would read the path of a request differently."),
+    "credential_pattern_invalid": (422, "A text is no pattern of paths, refs or operations."),
+    "credential_place_invalid": (422, "A text is no place in a request."),
+    "credential_program_failed": (502, "The operator's program printed no value in time."),
+    "credential_rule_invalid": (422, "A text is no rule about requests."),
+    "credential_source_fixed": (409, "The value comes from somewhere else than the vault."),
+    "credential_token_refused": (502, "The authorization server gave no access token."),
+    "credential_too_wide": (422, "A credential would be bound to more than whole host names."),
+    "credential_vault_locked": (503, "The key that a credential was sealed with is gone."),
+}
+
 ERROR_CODES: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
     {
         **EDGE,
@@ -407,6 +423,7 @@ ERROR_CODES: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         **_DEBUG,
         **_MODELS,
         **_SERVICES,
+        **_CREDENTIALS,
     }
 )
 

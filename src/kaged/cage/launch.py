@@ -271,7 +271,7 @@ class Launch:
             cage_id=self._prepared.command.cage_id,
             services=request.services,
             parent_pid=outer_pid,
-            **({} if request.bound is None else {"bound": request.bound}),
+            bound=request.bound,
         )
 
     async def _ended(self, process: CageProcess, report: ExitReport) -> None:

@@ -176,8 +176,9 @@ class CredentialFor:
     skills: tuple[str, ...] = key(
         _NAMES, "Skills: only commands that belong to them. Left out: every command.", default=()
     )
-    mcp: tuple[str, ...] = key(_NAMES, "Outside MCP servers, by name.", default=())
-    plugins: tuple[str, ...] = key(_NAMES, "Plugins, by name.", default=())
+    mcp: tuple[str, ...] = key(
+        _NAMES, "Outside MCP servers, by name, whose sections ask for it.", default=()
+    )
 
     def grant(self) -> CredentialGrant:
         """Return it as the kernel decides with it."""
@@ -187,7 +188,6 @@ class CredentialFor:
             people=self.people,
             skills=self.skills,
             mcp=self.mcp,
-            plugins=self.plugins,
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kaged.base import JsonValue, KagedError
-from kaged.config.cageblock import NET_TARGET
+from kaged.config.cageblock import CREDENTIAL_NAME, MAX_CREDENTIALS, NET_TARGET
 from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
 from kaged.config.coresections import NAME, PLUGIN_NAME
 from kaged.config.hostvalues import CommandShape, HostPath
@@ -191,6 +191,12 @@ class McpServerEntry:
     timeout_seconds: float = key(Number(1, MAX_SECONDS), "How long one call may take.", default=60)
     cage: HostCage = key(
         HOST_CAGE_SHAPE, "What it can reach; nothing by default.", default_factory=HostCage
+    )
+    credentials: tuple[str, ...] = key(
+        ListOf(CREDENTIAL_NAME, max_items=MAX_CREDENTIALS, unique=True),
+        "Credentials that it may use without seeing them, by name; `mcp` of "
+        "`[credentials.NAME.for]` has to name it.",
+        default=(),
     )
     agents: tuple[str, ...] = key(
         ListOf(_GLOB),

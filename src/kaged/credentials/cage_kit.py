@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
-from kaged.cage import ShownFile
+from kaged.cage import CageRequest, ShownFile
 from kaged.cage.gate_port import BoundHosts
 from kaged.config.problems import ConfigFileInvalid
 from kaged.credentials.tool_files import ShownCredential, tool_files
@@ -27,10 +27,10 @@ from kaged.kernel.bindings import (
     SecretValue,
     new_placeholder,
 )
-from kaged.kernel.credential_grants import AgentCage, PluginCage, ServerCage, decide_credential
+from kaged.kernel.credential_grants import AgentCage, ServerCage, decide_credential
 from kaged.kernel.decision import Decision
 from kaged.kernel.net import NetTarget
-from kaged.kernel.policy import CagePolicy
+from kaged.kernel.policy import CagePolicy, CageState
 
 if TYPE_CHECKING:
     from kaged.config.credentials_section import CredentialSection
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_TOLD: Final = 1000
 
-CageUser: TypeAlias = AgentCage | ServerCage | PluginCage
+CageUser: TypeAlias = AgentCage | ServerCage
 ValueOf: TypeAlias = Callable[[str], Awaitable[SecretValue | NoValue]]
 """Returns the value of a credential by name, at the moment of a request."""
 
@@ -96,7 +96,7 @@ class CageKits:
         self,
         settings: Callable[[], Settings],
         values: CredentialValues,
-        open_gate: OpenGate | None,
+        open_gate: OpenGate,
         on_refused: OnRefused,
         trust: TrustFiles | None = None,
     ) -> None:
@@ -129,6 +129,23 @@ class CageKits:
             return NOTHING
         return self._kit(shown, self._value_for(user), what, scratch_home=scratch_home)
 
+    def added_to(self, request: CageRequest, user: CageUser) -> CageRequest:
+        """Return a request with what its cage gets of the credentials that its policy asks for."""
+        policy = request.policy
+        kit = self.kit(
+            request.name,
+            user,
+            policy.credentials,
+            scratch_home=request.home is None and policy.state is CageState.EPHEMERAL,
+        )
+        return replace(
+            request,
+            policy=with_kit(policy, kit),
+            fixed_env=(*request.fixed_env, *kit.env),
+            files=(*request.files, *kit.files),
+            bound=kit.bound,
+        )
+
     def trial(self, name: str, section: CredentialSection) -> CageKit:
         """Return what the operator's own test of a credential gets: that one, asked or not."""
         return self._kit({name: section}, self._values.value_of, f"test of {name}")
@@ -149,7 +166,7 @@ class CageKits:
             CageCredential(one.section.binding(name), one.placeholder)
             for name, one in shown.items()
         )
-        gate = None if self._open_gate is None else self._open_gate(held, value_of, what)
+        gate = self._open_gate(held, value_of, what)
         files, found_by = tool_files(shown.values(), scratch_home=scratch_home)
         variables = (
             (variable, one.placeholder)
@@ -158,8 +175,8 @@ class CageKits:
         )
         return CageKit(
             held=held,
-            env=(*(() if gate is None else VARIABLES), *found_by, *variables),
-            files=(*(() if gate is None else self._trust.of(gate.authority_pem)), *files),
+            env=(*VARIABLES, *found_by, *variables),
+            files=(*self._trust.of(gate.authority_pem), *files),
             targets=held.targets,
             bound=gate,
         )

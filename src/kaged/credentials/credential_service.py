@@ -70,7 +70,8 @@ class CredentialService:
         sections = self._settings().daemon.value.credentials
         if name in sections.broken:
             problems: list[JsonValue] = [
-                {"message": str(one), "fix": one.fix} for one in sections.broken[name]
+                {"message": str(one), "fix": one.fix, "code": one.code}
+                for one in sections.broken[name]
             ]
             return {"name": name, "state": "invalid", "problems": problems}
         section = self._section(name)
@@ -96,7 +97,6 @@ class CredentialService:
                 "people": list(granted.people),
                 "skills": list(granted.skills),
                 "mcp": list(granted.mcp),
-                "plugins": list(granted.plugins),
             },
             "allows": [one.as_json() for one in said],
             "problems": [],

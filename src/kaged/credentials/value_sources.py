@@ -72,7 +72,7 @@ class CredentialValues:
         except KeeperLocked as error:
             return NoValue(NoValueReason.LOCKED, error.message, error.fix or "")
         except KagedError as error:
-            _log.warning("credential.no_value", binding=name, reason=error.message)
+            _log.warning("credential.no_value", binding=name, code=error.code, reason=error.message)
             return NoValue(NoValueReason.FAILED, error.message, error.fix or "")
         return found if isinstance(found, NoValue) else _checked(name, found)
 

@@ -19,7 +19,7 @@ class CredentialGrant:
     """Whom the operator lets use a credential.
 
     Agents need their project among `projects`; `agents`, `people` and `skills` narrow that down
-    when they are given. `mcp` and `plugins` are names of servers and plugins. `*` is every one.
+    when they are given. `mcp` are names of outside MCP servers. `*` is every one.
     """
 
     projects: tuple[str, ...] = ()
@@ -27,7 +27,6 @@ class CredentialGrant:
     people: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
-    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +50,9 @@ class ServerCage:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCage:
-    """The cage of a plugin."""
-
-    name: str
-
-
 @fail_closed("credential.grant")
 def decide_credential(
-    name: str, grant: CredentialGrant | None, user: AgentCage | ServerCage | PluginCage
+    name: str, grant: CredentialGrant | None, user: AgentCage | ServerCage
 ) -> Decision:
     """Decide whether a cage that asks for the credential `name` may use it.
 
@@ -72,13 +64,11 @@ def decide_credential(
             f"There is no credential {name} on this machine.",
             f"add it with `kaged credential add {name}`, or take it out of the project file",
         )
-    match user:
-        case ServerCage():
-            return _listed(name, grant.mcp, user.name, "mcp", f"the MCP server {user.name}")
-        case PluginCage():
-            return _listed(name, grant.plugins, user.name, "plugins", f"the plugin {user.name}")
-        case AgentCage():
-            return _agent(name, grant, user)
+    if isinstance(user, AgentCage):
+        return _agent(name, grant, user)
+    if EVERY in grant.mcp or user.name in grant.mcp:
+        return Decision.allow("credential.grant", name)
+    return _refused(name, "mcp", f"the MCP server {user.name}")
 
 
 def _agent(name: str, grant: CredentialGrant, user: AgentCage) -> Decision:
@@ -93,12 +83,6 @@ def _agent(name: str, grant: CredentialGrant, user: AgentCage) -> Decision:
         if listed and EVERY not in listed and wanted not in listed:
             return _refused(name, key, words)
     return Decision.allow("credential.grant", name)
-
-
-def _listed(name: str, granted: tuple[str, ...], wanted: str, key: str, words: str) -> Decision:
-    if EVERY in granted or wanted in granted:
-        return Decision.allow("credential.grant", name)
-    return _refused(name, key, words)
 
 
 def _refused(name: str, key: str, words: str) -> Decision:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.decision import Decision
@@ -97,7 +96,7 @@ class GitRule:
         for method_wanted, ending, asked, step in _STEPS:
             if method != method_wanted or not path.text.endswith(ending):
                 continue
-            if parse_qsl(query, keep_blank_values=True) != asked:
+            if query != asked:  # Git's clients write it in one way
                 continue
             if self._covers(path.text.removesuffix(ending)):
                 return step
@@ -143,10 +142,10 @@ class GitRule:
 
 
 _STEPS: Final = (
-    ("GET", _INFO, [("service", "git-upload-pack")], GitStep.LIST_FETCH),
-    ("GET", _INFO, [("service", "git-receive-pack")], GitStep.LIST_PUSH),
-    ("POST", _UPLOAD, [], GitStep.FETCH),
-    ("POST", _RECEIVE, [], GitStep.PUSH),
+    ("GET", _INFO, "service=git-upload-pack", GitStep.LIST_FETCH),
+    ("GET", _INFO, "service=git-receive-pack", GitStep.LIST_PUSH),
+    ("POST", _UPLOAD, "", GitStep.FETCH),
+    ("POST", _RECEIVE, "", GitStep.PUSH),
 )
 
 

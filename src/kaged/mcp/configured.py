@@ -36,7 +36,7 @@ def plans_of(settings: Settings) -> Mapping[str, OutsidePlan]:
 def _plan(
     name: str, server: McpServerEntry, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
 ) -> OutsidePlan:
-    policy = server.cage.policy(limits)
+    policy = replace(server.cage.policy(limits), credentials=server.credentials)
     command, mounts, fault = server.command or (), (), "" if server.enabled else "switched off"
     if server.url is not None:
         # Whatever speaks to the outside does so from a cage: this one reaches that host only.
@@ -67,7 +67,7 @@ def _plan(
         projects=server.projects,
         enabled=server.enabled and not fault,
         fault=fault,
-        reaches_net=bool(policy.net),
+        reaches_net=bool(policy.net or policy.credentials),
         labels=frozenset(server.labels),
         endpoint=server.url,
     )

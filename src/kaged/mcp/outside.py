@@ -116,7 +116,7 @@ class OutsideServer:
         assert self.plan.request is not None
         conversation = await McpConversation.open(
             self._parts.spawner,
-            self.plan.request,
+            self._parts.with_credentials(self.name, self.plan.request),
             name=self.name,
             on_changed=self._list_changed,
             on_line=self.lines.append,

@@ -57,6 +57,8 @@ class OutsideParts:
     clock: Clock
     approvals: Approvals
     on_tools: Callable[[Any], None]  # takes the server, which is a module above this one
+    with_credentials: Callable[[str, SpawnRequest], SpawnRequest] = lambda _, request: request
+    """Adds what a server's cage gets of the credentials that it asks for, at each start."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def post(self, event: str, data: JsonObject, request_id: str | None = None) -> None:

@@ -7,17 +7,15 @@ so no account of anybody can be looked up as one of these, nor the other way rou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from kaged.base import JsonObject
+from kaged.config.credentials_section import OAuthClient
 from kaged.credentials.secret_keeper import KeeperLocked, TokenRefused
 from kaged.services.contract import CredentialHandle
 from kaged.services.errors import CapabilityError, VaultLocked
 from kaged.services.secret_search import CallSecrets
 from kaged.services.vault import CredentialScope, Vault
-
-if TYPE_CHECKING:
-    from kaged.config.credentials_section import OAuthClient
 
 OWNER: Final = "/credentials"
 KIND: Final = "kaged.credential"
@@ -31,7 +29,7 @@ class RenewingClient(Protocol):
         ...
 
 
-TokenClient: TypeAlias = "Callable[[OAuthClient, str | None], RenewingClient]"
+TokenClient: TypeAlias = Callable[[OAuthClient, str | None], RenewingClient]
 """Makes the client of a credential, with the client's secret."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kaged.base.errors import KagedError
+from kaged.kernel.bindings import BindingInvalid
 from kaged.kernel.capabilities import FORMS, CapabilityInvalid, parse_capability
 from kaged.kernel.decision import CapabilityDenied, SeccompInsufficient
 from kaged.kernel.describe import describe_grant
@@ -16,6 +17,7 @@ from kaged.kernel.extension_caps import ExtensionCapability, ExtensionCapability
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.lua_powers import LuaPower, LuaPowerInvalid
 from kaged.kernel.paths import PathInvalid
+from kaged.kernel.request_paths import PathPatternInvalid, RequestPathInvalid
 from kaged.kernel.requirements import RequirementInvalid
 from kaged.kernel.service_ids import ServiceIdInvalid
 
@@ -30,6 +32,9 @@ ERRORS: list[type[KagedError]] = [
     ExtensionCapabilityInvalid,
     LuaPowerInvalid,
     ServiceIdInvalid,
+    BindingInvalid,
+    RequestPathInvalid,
+    PathPatternInvalid,
 ]
 
 

@@ -7,7 +7,6 @@ import pytest
 from kaged.kernel.credential_grants import (
     AgentCage,
     CredentialGrant,
-    PluginCage,
     ServerCage,
     decide_credential,
 )
@@ -16,7 +15,7 @@ SHOP = AgentCage(frozenset({"prj_1", "shop", "/srv/shop"}), "primary.subagents.c
 
 
 def test_nobody_may_use_a_credential_that_names_nobody() -> None:
-    for user in (SHOP, ServerCage("files"), PluginCage("memory")):
+    for user in (SHOP, ServerCage("files")):
         refused = decide_credential("github", CredentialGrant(), user)
         assert not refused.allowed
         assert refused.rule == "credential.grant"
@@ -59,7 +58,7 @@ def test_an_agent_that_acts_for_nobody_known_is_no_person_of_the_list() -> None:
     assert not decide_credential("github", grant, nobody).allowed
 
 
-def test_projects_grant_nothing_to_servers_and_plugins_of_that_name() -> None:
+def test_projects_grant_nothing_to_servers() -> None:
     grant = CredentialGrant(projects=("*",), mcp=("files",))
     assert decide_credential("github", grant, ServerCage("files")).allowed
-    assert not decide_credential("github", grant, PluginCage("files")).allowed
+    assert not decide_credential("github", grant, ServerCage("shop")).allowed

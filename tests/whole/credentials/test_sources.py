@@ -76,11 +76,16 @@ def test_a_program_of_the_operator_gives_the_value_outside_every_cage(
     program = tmp_path / "pass.sh"
     program.write_text(f'#!/bin/sh\necho once >> {count}\necho "printed-value"\n', "utf-8")
     program.chmod(0o700)
-    keys.configure(CONFIG + f'[credentials.printed]\n{BOUND}command = ["{program}"]\n')
+    section = f'[credentials.printed]\n{BOUND}command = ["{program}"]\n'
+    keys.configure(CONFIG + section)
     assert keys.daemon.cli("credential", "list").out.count("not asked") == 1
     assert not count.exists()  # a list starts no program
     assert [state(keys, "printed"), state(keys, "printed")] == ["set", "set"]
     assert count.read_text("utf-8") == "once\n"  # what it printed is used again
+    keys.configure(CONFIG + section + "cache_seconds = 0\n")
+    keys.daemon.restart()
+    assert [state(keys, "printed"), state(keys, "printed")] == ["set", "set"]
+    assert count.read_text("utf-8") == "once\n" * 3
     refused = keys.daemon.cli("credential", "set", "printed", stdin="x\n", code=None)
     assert refused.code != 0
     assert "credential_source_fixed" in refused.err
@@ -95,6 +100,7 @@ def test_a_program_that_fails_is_told_without_what_it_said(keys: Keys, tmp_path:
     shown = keys.daemon.cli("credential", "show", "printed").out
     assert "printed: failed" in shown
     assert "ended with 3" in shown
+    assert "credential_program_failed" in keys.daemon.log()
     hangs = "command_seconds = 0.2\n"
     program.write_text("#!/bin/sh\nexec sleep 60\n", "utf-8")
     keys.configure(CONFIG + section + hangs)
