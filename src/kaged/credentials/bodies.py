@@ -41,7 +41,7 @@ class RequestBody:
         self._size = 0
         self.released = False
         length = next((v for n, v in admitted.headers if n == b"content-length"), b"")
-        self._length = int(length) if length.isdigit() else None
+        self._length = int(length) if length else None
         if self._length is not None:
             self._require_size(self._length)
         coded = any(n == b"content-encoding" for n, _ in admitted.headers)
@@ -74,6 +74,10 @@ class RequestBody:
 
     def end(self) -> bytes:
         """Take note that the body is over; return what is left to be sent."""
+        if self._length is not None and self._length != self._size:
+            raise refused(
+                RefusalRule.MALFORMED, "The body is not as long as the request says.", status=400
+            )
         data = self._watch.end()
         if self.released:
             return data

@@ -39,6 +39,7 @@ _TARGET = re.compile(rb"/[\x21-\x7e]*")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _FIELD_VALUE = re.compile(rb"[\x21-\x7e\x80-\xff]?(?:[\x20-\x7e\x80-\xff\t]*[\x21-\x7e\x80-\xff])?")
 _VALUE_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 _PORT = re.compile(r"[0-9]{1,5}")
 _BASIC = b"basic "
 _BEARER = b"bearer "
@@ -66,6 +67,7 @@ _NOT_SENT: Final = HOP_BY_HOP | {
     b"if-range",
     b"accept-encoding",
     b"host",
+    b"sec-websocket-extensions",
     b"x-http-method",
     b"x-http-method-override",
     b"x-method-override",
@@ -229,6 +231,8 @@ def _require_wellformed(head: RequestHead) -> None:
             raise _malformed("a header is spelled with an underscore")  # to some servers the same
         if name in _ONCE and name in seen:
             raise _malformed(f"it has several headers {name.decode('ascii')}")
+        if name == b"content-length" and not _LENGTH.fullmatch(value):
+            raise _malformed("its length is none")
         seen.add(name)
     if {b"content-length", b"transfer-encoding"} <= seen:
         raise _malformed("it says its length in two ways")

@@ -241,7 +241,8 @@ def test_another_cages_placeholder_and_a_removed_grant_open_nothing(
 def test_a_model_client_streams(shop: Project, server: BoundServer) -> None:
     said = out(
         shop,
-        f'curl -sSN -H "Authorization: Bearer $OPENAI_API_KEY" -d "{{}}" {server.url}/v1/chat/completions',
+        f'curl -sSN -H "Authorization: Bearer $OPENAI_API_KEY" -d "{{}}" '
+        f"{server.url}/v1/chat/completions",
     )
     assert said.count("data: ") == 4
     assert "Hello" in said

@@ -17,7 +17,6 @@ import ssl
 import subprocess
 import tarfile
 import threading
-import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -251,22 +250,24 @@ def _wheel() -> bytes:
 
 def _tarball() -> bytes:
     held = io.BytesIO()
-    with gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            for name, text in (
-                ("package.json", '{"name": "small", "version": "1.0.0"}'),
-                ("index.js", "module.exports = 'installed'"),
-            ):
-                info = tarfile.TarInfo(f"package/{name}")
-                info.size = len(text)
-                tar.addfile(info, io.BytesIO(text.encode()))
+    with (
+        gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, text in (
+            ("package.json", '{"name": "small", "version": "1.0.0"}'),
+            ("index.js", "module.exports = 'installed'"),
+        ):
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
     return held.getvalue()
 
 
 def _certificates(ca_file: Path, folder: Path) -> Path:
     """Make an authority and a certificate of localhost; return the file with that and its key."""
     folder.mkdir(parents=True, exist_ok=True)
-    now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - whole tests import nothing of kaged
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "outside")])
     authority_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
