@@ -78,7 +78,7 @@ class Desk:
         self.gates: list[Gate] = []
         self.refused: list[tuple[str, CageUser, str]] = []
         values = CredentialValues(lambda: self.settings, Keeper(), _no_program, ManualClock())
-        trust = TrustFiles((), ())
+        trust = TrustFiles(())
         self.kits = CageKits(lambda: self.settings, values, self._open, self._refused, trust)
 
     def write(self, text: str) -> None:
