@@ -89,7 +89,7 @@ class AnswerRelay:
                     raise ConnectionResetError("the server ended in the middle of its answer")
 
     async def switch(self, event: h11.InformationalResponse) -> None:
-        """Tell the program that the server speaks another protocol from here on."""
+        """Notify the program that the server speaks another protocol from here on."""
         headers, _ = clean_answer(headers_of(event), self._secrets)
         self._write(
             h11.InformationalResponse(

@@ -336,7 +336,7 @@ def _tell_answer(stream: Stream, event: h2.events.Event) -> None:
 
 
 def _give_back(side: _Side, event: h2.events.DataReceived) -> None:
-    """Give back the window of data for a stream that has ended."""
+    """Return the window of data for a stream that has ended."""
     if event.flow_controlled_length:
         side.protocol.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
 

@@ -96,7 +96,7 @@ class _Flow:
         self.settle(source, source_number, len(self.waiting))
 
     def settle(self, source: h2.connection.H2Connection, number: int, waiting: int) -> None:
-        """Tell the source's side what was taken of what it sent."""
+        """Acknowledge to the source's side what was taken of what it sent."""
         taken = self.owed - waiting
         if taken > 0 and number:
             source.acknowledge_received_data(taken, number)
