@@ -150,8 +150,8 @@ TRIES = {{
     "the proxy, with the key": lambda: proxy(
         f"CONNECT {{KEY.replace('_', '-')}}.test:443 HTTP/1.1\\r\\n\\r\\n".encode()),
     "the proxy, plain": lambda: proxy(
-        f"GET http://localhost:{{PORT}}/echo HTTP/1.1\\r\\nAuthorization: Bearer {{KEY}}\\r\\n\\r\\n"
-        .encode()),
+        f"GET http://localhost:{{PORT}}/echo HTTP/1.1\\r\\n"
+        f"Authorization: Bearer {{KEY}}\\r\\n\\r\\n".encode()),
     "the processes": lambda: shell("cat /proc/*/environ /proc/*/cmdline | tr '\\\\0' '\\\\n'"),
     "the daemon's files": lambda: shell("cat ~/.kaged/* ~/.config/kaged/* /var/lib/kaged/* 2>&1"),
     "strings of a core": lambda: shell("kill -SEGV $$; cat core* /var/crash/* 2>&1"),
