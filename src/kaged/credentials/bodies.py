@@ -16,7 +16,8 @@ from kaged.credentials.graphql_body import MAX_GRAPHQL_BYTES, root_fields
 from kaged.credentials.needles import Needles, StreamWindow
 from kaged.credentials.placeholders import PlaceholderWatch
 from kaged.credentials.refusals import RefusalRule, RequestRefused, denied, refused
-from kaged.credentials.requests import HOP_BY_HOP, Admitted, Header
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import HOP_BY_HOP, Admitted
 from kaged.kernel.request_rules import GitRule
 
 WINDOW_BYTES: Final = 64 * 1024

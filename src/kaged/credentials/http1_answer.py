@@ -9,7 +9,7 @@ import h11
 from kaged.credentials.bodies import AnswerBody, clean_answer
 from kaged.credentials.link import READ_BYTES, Link
 from kaged.credentials.needles import Needles
-from kaged.credentials.requests import Header
+from kaged.credentials.request_places import Header
 
 SWITCHING: Final = 101
 _CONTINUE: Final = 100
@@ -89,7 +89,7 @@ class AnswerRelay:
                     raise ConnectionResetError("the server ended in the middle of its answer")
 
     async def switch(self, event: h11.InformationalResponse) -> None:
-        """Notify the program that the server speaks another protocol from here on."""
+        """Pass on that the server speaks another protocol from here on."""
         headers, _ = clean_answer(headers_of(event), self._secrets)
         self._write(
             h11.InformationalResponse(

@@ -25,7 +25,8 @@ from kaged.credentials.conversation import Conversation
 from kaged.credentials.http2_stream import Stream
 from kaged.credentials.link import Link
 from kaged.credentials.refusals import Refusal, RequestRefused
-from kaged.credentials.requests import Header, RequestHead
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import RequestHead
 
 MAX_STREAMS: Final = 256
 STREAM_WINDOW: Final = 1024 * 1024

@@ -59,7 +59,9 @@ def shop(keys: Keys) -> Project:
     return keys.project("shop", "host")
 
 
-def test_curl_gets_in_and_sees_only_the_placeholder(shop: Project, server: BoundServer) -> None:
+def test_curl_gets_in_and_sees_only_the_placeholder(
+    keys: Keys, shop: Project, server: BoundServer
+) -> None:
     said = out(
         shop,
         f'curl -sS -D- -H "Authorization: Bearer $API_KEY" {server.url}/echo; '
@@ -78,6 +80,16 @@ def test_curl_gets_in_and_sees_only_the_placeholder(shop: Project, server: Bound
     assert "*" * len(VALUE) in said
     assert VALUE not in said
     assert base64.b64encode(f"x-access-token:{VALUE}".encode()).decode()[24:-4] not in said
+    wait_for(lambda: len(keys.daemon.audit("cage.net.connected")) >= 4)
+    connected = keys.daemon.audit("cage.net.connected")[0]["data"]
+    assert (connected["host"], connected["port"]) == ("localhost", server.port)
+    assert connected["bytes_up"] > 500
+    used = [row["data"] for row in keys.daemon.audit("credential.used")]
+    assert {(row["name"], row["method"], row["path"]) for row in used} >= {
+        ("host", "GET", "/echo"),
+        ("host", "POST", "/echo"),
+    }
+    assert VALUE not in str(keys.daemon.audit()) + keys.daemon.log()
 
 
 def test_git_clones_and_pushes_where_the_rules_allow(
