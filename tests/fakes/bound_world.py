@@ -241,6 +241,7 @@ class BoundWorld:
     ) -> None:
         self.events: list[RequestEvent] = []
         self.results: list[BoundResult] = []
+        self.ended = asyncio.Event()
         self.credentials = credentials
         self.gate: CageGate = CredentialGate(self.events.append, SystemClock()).open(
             credentials, value_of, "agent:test"
@@ -277,6 +278,7 @@ class BoundWorld:
             BoundConnection(client, b"", server, self.host, self.port, self._dial)
         )
         self.results.append(result)
+        self.ended.set()
 
     async def _dial(self) -> socket.socket:
         self.dials += 1
