@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def opened(outside: Authorities, recorder: Recorder) -> Open:
         ca_file: Path | None = outside.file,
         value_of: Callable[..., object] = the_value,
         tls: bool = True,
-    ) -> AsyncIterator[BoundWorld]:
+    ) -> AsyncGenerator[BoundWorld]:
         binding = CredentialBinding(
             "github",
             (Destination("api.test", tls=tls),),
