@@ -7,7 +7,7 @@ import datetime as dt
 import ipaddress
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,6 +241,7 @@ class BoundWorld:
     ) -> None:
         self.events: list[RequestEvent] = []
         self.results: list[BoundResult] = []
+        self.ended = asyncio.Event()
         self.credentials = credentials
         self.gate: CageGate = CredentialGate(self.events.append, SystemClock()).open(
             credentials, value_of, "agent:test"
@@ -251,14 +252,14 @@ class BoundWorld:
         self.dials = 0
         self._listening: socket.socket | None = None
         self._tasks = Tasks("bound-world")
-        self.address = ("127.0.0.1", 0)
+        self.address: tuple[str, int] = ("127.0.0.1", 0)
 
     async def start(self) -> None:
         """Listen where programs of the cage connect to."""
         sock = socket.create_server(("127.0.0.1", 0), backlog=256)
         sock.setblocking(False)
         self._listening = sock
-        self.address = sock.getsockname()
+        self.address = ("127.0.0.1", int(sock.getsockname()[1]))
         self._tasks.start(self._accept(sock), "accept")
 
     async def _accept(self, sock: socket.socket) -> None:
@@ -277,13 +278,18 @@ class BoundWorld:
             BoundConnection(client, b"", server, self.host, self.port, self._dial)
         )
         self.results.append(result)
+        self.ended.set()
 
     async def _dial(self) -> socket.socket:
         self.dials += 1
         sock = socket.socket()
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.server_port))
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.server_port))
+        except OSError:
+            sock.close()
+            raise
         return sock
 
     def client_context(self, *protocols: str) -> ssl.SSLContext:
@@ -337,7 +343,7 @@ async def bound_world(
     *held: CageCredential,
     server_port: int,
     value_of: Callable[[str], Awaitable[SecretValue | NoValue]] = the_value,
-) -> AsyncIterator[BoundWorld]:
+) -> AsyncGenerator[BoundWorld]:
     """Open the gate of a cage that holds these credentials."""
     world = BoundWorld(CageCredentials(held), server_port, value_of)
     await world.start()

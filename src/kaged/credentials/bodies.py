@@ -16,7 +16,8 @@ from kaged.credentials.graphql_body import MAX_GRAPHQL_BYTES, root_fields
 from kaged.credentials.needles import Needles, StreamWindow
 from kaged.credentials.placeholders import PlaceholderWatch
 from kaged.credentials.refusals import RefusalRule, RequestRefused, denied, refused
-from kaged.credentials.requests import HOP_BY_HOP, Admitted, Header
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import HOP_BY_HOP, Admitted
 from kaged.kernel.request_rules import GitRule
 
 WINDOW_BYTES: Final = 64 * 1024
@@ -41,7 +42,7 @@ class RequestBody:
         self._size = 0
         self.released = False
         length = next((v for n, v in admitted.headers if n == b"content-length"), b"")
-        self._length = int(length) if length.isdigit() else None
+        self._length = int(length) if length else None
         if self._length is not None:
             self._require_size(self._length)
         coded = any(n == b"content-encoding" for n, _ in admitted.headers)
@@ -74,6 +75,10 @@ class RequestBody:
 
     def end(self) -> bytes:
         """Take note that the body is over; return what is left to be sent."""
+        if self._length is not None and self._length != self._size:
+            raise refused(
+                RefusalRule.MALFORMED, "The body is not as long as the request says.", status=400
+            )
         data = self._watch.end()
         if self.released:
             return data

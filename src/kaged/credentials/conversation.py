@@ -15,7 +15,8 @@ from kaged.credentials.link import Link
 from kaged.credentials.needles import Needles
 from kaged.credentials.rates import Rates
 from kaged.credentials.refusals import Refusal, RefusalRule, refused
-from kaged.credentials.requests import Admitted, Header, RequestHead, admit
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import Admitted, RequestHead, admit
 from kaged.kernel.bindings import CageCredentials, SecretValue
 
 LearnValue = Callable[[str], Awaitable[SecretValue]]

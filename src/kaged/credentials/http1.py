@@ -18,7 +18,8 @@ from kaged.credentials.conversation import Conversation
 from kaged.credentials.http1_answer import UPGRADE, AnswerRelay, headers_of
 from kaged.credentials.link import Link
 from kaged.credentials.refusals import Refusal, RefusalRule, RequestRefused, refused
-from kaged.credentials.requests import Admitted, Header, RequestHead
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import Admitted, RequestHead
 from kaged.credentials.websocket import asks_for_websocket, serve_websocket
 
 MAX_HEAD_BYTES: Final = 80 * 1024

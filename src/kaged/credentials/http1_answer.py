@@ -9,7 +9,7 @@ import h11
 from kaged.credentials.bodies import AnswerBody, clean_answer
 from kaged.credentials.link import READ_BYTES, Link
 from kaged.credentials.needles import Needles
-from kaged.credentials.requests import Header
+from kaged.credentials.request_places import Header
 
 SWITCHING: Final = 101
 _CONTINUE: Final = 100
@@ -36,7 +36,8 @@ class AnswerRelay:
         self._inward = inward
         self._outward = outward
         self._secrets = secrets
-        self._out = bytearray()
+        self._out: list[bytes] = []
+        self._waiting = 0
         self.begun = False
 
     async def head(self) -> h11.Response | h11.InformationalResponse:
@@ -72,7 +73,7 @@ class AnswerRelay:
                 case h11.Data():
                     for piece in answer.feed(bytes(event.data)):
                         self._write(h11.Data(data=piece))
-                        if len(self._out) >= READ_BYTES:
+                        if self._waiting >= READ_BYTES:
                             await self._flush()
                 case h11.EndOfMessage():
                     if last := answer.end():
@@ -88,7 +89,7 @@ class AnswerRelay:
                     raise ConnectionResetError("the server ended in the middle of its answer")
 
     async def switch(self, event: h11.InformationalResponse) -> None:
-        """Tell the program that the server speaks another protocol from here on."""
+        """Pass on that the server speaks another protocol from here on."""
         headers, _ = clean_answer(headers_of(event), self._secrets)
         self._write(
             h11.InformationalResponse(
@@ -104,12 +105,15 @@ class AnswerRelay:
         return event
 
     def _write(self, event: h11.Event) -> None:
-        self._out += self._inward.send(event) or b""
+        pieces = self._inward.send_with_data_passthrough(event) or ()
+        self._out += pieces
+        self._waiting += sum(map(len, pieces))
 
     async def _flush(self) -> None:
         if self._out:
-            data = bytes(self._out)
+            data = b"".join(self._out)
             self._out.clear()
+            self._waiting = 0
             await self._client.write(data)
 
 

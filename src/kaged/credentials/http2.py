@@ -25,7 +25,8 @@ from kaged.credentials.conversation import Conversation
 from kaged.credentials.http2_stream import Stream
 from kaged.credentials.link import Link
 from kaged.credentials.refusals import Refusal, RequestRefused
-from kaged.credentials.requests import Header, RequestHead
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import RequestHead
 
 MAX_STREAMS: Final = 256
 STREAM_WINDOW: Final = 1024 * 1024
@@ -336,7 +337,7 @@ def _tell_answer(stream: Stream, event: h2.events.Event) -> None:
 
 
 def _give_back(side: _Side, event: h2.events.DataReceived) -> None:
-    """Give back the window of data for a stream that has ended."""
+    """Return the window of data for a stream that has ended."""
     if event.flow_controlled_length:
         side.protocol.acknowledge_received_data(event.flow_controlled_length, event.stream_id or 0)
 

@@ -12,7 +12,8 @@ from h2.errors import ErrorCodes
 from kaged.credentials.bodies import AnswerBody, RequestBody, clean_answer
 from kaged.credentials.conversation import Conversation
 from kaged.credentials.refusals import Refusal, RefusalRule, RequestRefused, refused
-from kaged.credentials.requests import Admitted, Header, RequestHead
+from kaged.credentials.request_places import Header
+from kaged.credentials.requests import Admitted, RequestHead
 
 _GRACE_S: Final = 0.1
 _WAITING_LIMIT: Final = 32 * 1024 * 1024
@@ -96,7 +97,7 @@ class _Flow:
         self.settle(source, source_number, len(self.waiting))
 
     def settle(self, source: h2.connection.H2Connection, number: int, waiting: int) -> None:
-        """Tell the source's side what was taken of what it sent."""
+        """Acknowledge to the source what was taken of what it sent."""
         taken = self.owed - waiting
         if taken > 0 and number:
             source.acknowledge_received_data(taken, number)

@@ -115,7 +115,7 @@ class Link:
                 await self._send()
 
     async def finish(self) -> None:
-        """Say that nothing more will be sent, as TLS and TCP say it."""
+        """End this direction, as TLS and TCP do."""
         try:
             if self._tls is not None:
                 # The other side has not answered yet, and need not.

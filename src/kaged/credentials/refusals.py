@@ -93,3 +93,13 @@ def without_value(name: str, missing: NoValue) -> RequestRefused:
             missing.fix,
         )
     )
+
+
+def malformed(why: str) -> RequestRefused:
+    """Return the error for a request that could be read in more than one way."""
+    return refused(
+        RefusalRule.MALFORMED,
+        f"The request cannot be sent to a bound host: {why}.",
+        "send a well-formed request",
+        status=400,
+    )

@@ -8,20 +8,23 @@ the binding's rules allow. The value is put in by `Admitted.filled_in`, when it 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from kaged.base.lazy_dataclass import dataclass
 from kaged.credentials.placeholders import holds_placeholder
-from kaged.credentials.refusals import RefusalRule, RequestRefused, denied, refused
+from kaged.credentials.refusals import RefusalRule, RequestRefused, denied, malformed, refused
+from kaged.credentials.request_places import (
+    Found,
+    Header,
+    find_placeholder,
+    misplaced,
+    parameters,
+)
 from kaged.kernel.bindings import (
-    PLACEHOLDER,
-    CageCredential,
     CageCredentials,
     CredentialBinding,
-    Place,
     PlaceKind,
     RequestLine,
     body_rule,
@@ -30,7 +33,6 @@ from kaged.kernel.bindings import (
 from kaged.kernel.hosts import NetTargetInvalid, normalise_host
 from kaged.kernel.request_rules import GitRule, GraphqlRule
 
-Header = tuple[bytes, bytes]
 MAX_TARGET_BYTES: Final = 16 * 1024
 MAX_HEADERS: Final = 256
 MAX_HEADER_BYTES: Final = 64 * 1024
@@ -39,10 +41,8 @@ _TARGET = re.compile(rb"/[\x21-\x7e]*")
 _FIELD_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _FIELD_VALUE = re.compile(rb"[\x21-\x7e\x80-\xff]?(?:[\x20-\x7e\x80-\xff\t]*[\x21-\x7e\x80-\xff])?")
 _VALUE_TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 _PORT = re.compile(r"[0-9]{1,5}")
-_BASIC = b"basic "
-_BEARER = b"bearer "
-_MAX_BASIC: Final = 8192
 # Between two neighbors only; the gate is a neighbor of both.
 HOP_BY_HOP: Final = frozenset(
     (
@@ -66,6 +66,7 @@ _NOT_SENT: Final = HOP_BY_HOP | {
     b"if-range",
     b"accept-encoding",
     b"host",
+    b"sec-websocket-extensions",
     b"x-http-method",
     b"x-http-method-override",
     b"x-method-override",
@@ -94,17 +95,6 @@ class RequestHead:
     target: bytes
     authority: bytes
     headers: list[Header]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A placeholder in a place of its binding. `at` is the header's number, -1 in the query."""
-
-    credential: CageCredential
-    place: Place
-    at: int
-    user: bytes = b""
-    prefix: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +138,7 @@ class Admitted:
             path, _, query = self.target.partition(b"?")
             parts = [
                 name + b"=" + quote(value, safe="").encode() if unquoted == placeholder else whole
-                for whole, name, unquoted in _parameters(query)
+                for whole, name, unquoted in parameters(query)
             ]
             return path + b"?" + b"&".join(parts), self.headers
         match found.place.kind:
@@ -187,7 +177,7 @@ def admit(held: CageCredentials, host: str, port: int, head: RequestHead, *, tls
     headers = [one for one in head.headers if one[0] not in _NOT_SENT and (one[0] not in named)]
     headers.append((b"accept-encoding", b"identity"))
     _require_clean(path, head, headers)
-    found = _find(held, query, headers)
+    found = find_placeholder(held, query, headers)
     if found is not None:
         binding = found.credential.binding
         _require_channel(binding, host, port, tls=tls)
@@ -212,26 +202,28 @@ def _any_that_allows(held: CageCredentials, line: RequestLine) -> CredentialBind
 
 def _require_wellformed(head: RequestHead) -> None:
     if not _METHOD.fullmatch(head.method):
-        raise _malformed("its method is none")
+        raise malformed("its method is none")
     if len(head.target) > MAX_TARGET_BYTES or not _TARGET.fullmatch(head.target):
-        raise _malformed("its target is not a path of this server")
+        raise malformed("its target is not a path of this server")
     if b"#" in head.target:
-        raise _malformed("its target holds a fragment")
+        raise malformed("its target holds a fragment")
     if len(head.headers) > MAX_HEADERS:
-        raise _malformed("it has too many headers")
+        raise malformed("it has too many headers")
     if sum(len(name) + len(value) for name, value in head.headers) > MAX_HEADER_BYTES:
-        raise _malformed("its headers are too long")
+        raise malformed("its headers are too long")
     seen = set[bytes]()
     for name, value in head.headers:
         if not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
-            raise _malformed("a header holds characters that headers do not have")
+            raise malformed("a header holds characters that headers do not have")
         if b"_" in name and name.replace(b"_", b"-") in _NOT_SENT | _ONCE:
-            raise _malformed("a header is spelled with an underscore")  # to some servers the same
+            raise malformed("a header is spelled with an underscore")  # to some servers the same
         if name in _ONCE and name in seen:
-            raise _malformed(f"it has several headers {name.decode('ascii')}")
+            raise malformed(f"it has several headers {name.decode('ascii')}")
+        if name == b"content-length" and not _LENGTH.fullmatch(value):
+            raise malformed("its length is none")
         seen.add(name)
     if {b"content-length", b"transfer-encoding"} <= seen:
-        raise _malformed("it says its length in two ways")
+        raise malformed("it says its length in two ways")
 
 
 def _require_authority(authority: bytes, host: str, port: int, *, tls: bool) -> None:
@@ -242,7 +234,7 @@ def _require_authority(authority: bytes, host: str, port: int, *, tls: bool) -> 
     elif _PORT.fullmatch(digits):
         asked_port = int(digits)
     else:
-        raise _malformed("its host is none")
+        raise malformed("its host is none")
     # A client may leave the port out where it is the usual one; some do so elsewhere, too.
     unsaid = not colon or text.endswith("]")
     try:
@@ -277,145 +269,9 @@ def _require_channel(binding: CredentialBinding, host: str, port: int, *, tls: b
 
 def _require_clean(path: bytes, head: RequestHead, headers: list[Header]) -> None:
     if holds_placeholder(path) or holds_placeholder(head.method):
-        raise _misplaced("the path")
+        raise misplaced("the path")
     # Headers that do not go on are looked at, too: whoever put a placeholder there is told.
     kept = {name for name, _ in headers}
     for name, value in head.headers:
         if holds_placeholder(name) or (name not in kept and holds_placeholder(value)):
-            raise _misplaced(f"the header {name.decode('ascii')[:64]}")
-
-
-def _find(held: CageCredentials, query: bytes, headers: list[Header]) -> Found | None:
-    found: list[Found] = []
-    for at, (name, value) in enumerate(headers):
-        placed = _in_header(held, at, name, value)
-        if placed is not None:
-            found.append(placed)
-        elif holds_placeholder(value):
-            raise _misplaced(f"the header {name.decode('ascii')[:64]}")
-    in_query = 0
-    for _, name, value in _parameters(query):
-        if PLACEHOLDER.fullmatch(value.decode("latin-1")):
-            found.append(_in_query(held, name, value))
-            in_query += 1
-        elif holds_placeholder(name) or holds_placeholder(value):
-            raise _misplaced("the query")
-    if not in_query and holds_placeholder(query):
-        raise _misplaced("the query")
-    if len(found) > 1:
-        raise refused(
-            RefusalRule.SEVERAL,
-            "The request holds more than one placeholder.",
-            "send one credential with a request",
-        )
-    return found[0] if found else None
-
-
-def _in_header(held: CageCredentials, at: int, name: bytes, value: bytes) -> Found | None:
-    lowered = value[:16].lower()
-    if name == b"authorization" and lowered.startswith(_BASIC):
-        return _in_basic(held, at, value)
-    text = value.decode("latin-1")
-    match = PLACEHOLDER.search(text)
-    if match is None or match.end() != len(text):
-        return None
-    credential = _known(held, match[0])
-    prefix = value[: match.start()]
-    for place in credential.binding.places:
-        if place.kind is PlaceKind.BEARER:
-            right = name == b"authorization" and prefix.lower() == _BEARER
-        elif place.kind is PlaceKind.HEADER:
-            wanted = place.prefix.lower().encode("ascii")
-            right = name == place.name.encode("ascii") and prefix.lower() == wanted
-        else:
-            right = False
-        if right:
-            return Found(credential, place, at, prefix=prefix)
-    raise _not_bound_there(credential, f"the header {name.decode('ascii')[:64]}")
-
-
-def _in_basic(held: CageCredentials, at: int, value: bytes) -> Found | None:
-    prefix, coded = value[: len(_BASIC)], value[len(_BASIC) :].strip()
-    if len(coded) > _MAX_BASIC:
-        raise _malformed("its Authorization is too long")
-    try:
-        plain = base64.b64decode(coded + b"=" * (-len(coded) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        return None  # a placeholder in there is found as text
-    user, colon, password = plain.partition(b":")
-    whole = {one: PLACEHOLDER.fullmatch(one.decode("latin-1")) for one in (user, password)}
-    if not colon or not any(whole.values()):
-        if holds_placeholder(plain):
-            raise _misplaced("the header authorization")
-        return None
-    if whole[user] and whole[password] and user != password:
-        raise refused(RefusalRule.SEVERAL, "The request holds more than one placeholder.")
-    is_password = bool(whole[password])
-    credential = _known(held, (password if is_password else user).decode("latin-1"))
-    for place in credential.binding.places:
-        if place.kind is PlaceKind.BASIC and is_password:
-            # Some tools write the token into both; it leaves in the password only.
-            beside = user if not whole[user] else place.name.encode("ascii", "replace")
-            if place.name and beside != place.name.encode():
-                continue
-            if holds_placeholder(beside):
-                raise _misplaced("the header authorization")
-            return Found(credential, place, at, user=beside, prefix=prefix)
-        if place.kind is PlaceKind.BASIC_USER and whole[user] and not is_password:
-            if holds_placeholder(password):
-                raise _misplaced("the header authorization")
-            return Found(credential, place, at, user=password, prefix=prefix)
-    raise _not_bound_there(credential, "a user name or password (Basic)")
-
-
-def _in_query(held: CageCredentials, name: bytes, value: bytes) -> Found:
-    credential = _known(held, value.decode("latin-1"))
-    for place in credential.binding.places:
-        if place.kind is PlaceKind.QUERY and place.name.encode("ascii") == name:
-            return Found(credential, place, -1)
-    raise _not_bound_there(credential, f"the query parameter {name.decode('latin-1')[:64]!a}")
-
-
-def _parameters(query: bytes) -> list[tuple[bytes, bytes, bytes]]:
-    """Return the parts of a query: as they stand, their names, and their values unescaped."""
-    found: list[tuple[bytes, bytes, bytes]] = []
-    for part in query.split(b"&"):
-        name, _, value = part.partition(b"=")
-        found.append((part, name, unquote(value.decode("ascii")).encode("utf-8", "replace")))
-    return found
-
-
-def _known(held: CageCredentials, placeholder: str) -> CageCredential:
-    credential = held.by_placeholder(placeholder)
-    if credential is None:
-        raise refused(
-            RefusalRule.FOREIGN,
-            "The placeholder in the request belongs to no credential of this cage.",
-            "use the placeholder that this cage was given; each cage has its own",
-        )
-    return credential
-
-
-def _not_bound_there(credential: CageCredential, where: str) -> RequestRefused:
-    return refused(
-        RefusalRule.PLACE,
-        f"The credential {credential.binding.name} is not bound to {where}.",
-        "send it where the binding's `place` says",
-    )
-
-
-def _misplaced(where: str) -> RequestRefused:
-    return refused(
-        RefusalRule.PLACE,
-        f"The request holds a placeholder of a credential in {where}, where none may stand.",
-        "send a placeholder by itself, in the place that its credential is bound to",
-    )
-
-
-def _malformed(why: str) -> RequestRefused:
-    return refused(
-        RefusalRule.MALFORMED,
-        f"The request cannot be sent to a bound host: {why}.",
-        "send a well-formed request",
-        status=400,
-    )
+            raise misplaced(f"the header {name.decode('ascii')[:64]}")

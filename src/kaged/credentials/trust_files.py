@@ -7,23 +7,15 @@ by the machine's authorities, as ever.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import ssl
 import stat
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base.file_stamp import Stamp, stamp_of
 from kaged.cage import ShownFile
 from kaged.credentials.tool_files import INSIDE
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate
-
-_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 BUNDLE: Final = f"{INSIDE}/ca-bundle.pem"
 AUTHORITY: Final = f"{INSIDE}/ca.pem"
@@ -35,12 +27,6 @@ BUNDLES: Final = (
     "/etc/pki/tls/cert.pem",
 )
 """Where distributions keep all their authorities in one file, as far as cages are shown it."""
-
-JAVA_STORES: Final = (
-    "/etc/ssl/certs/java/cacerts",  # Debian
-    "/etc/pki/ca-trust/extracted/java/cacerts",  # Fedora, RHEL
-)
-"""Where distributions keep what Java trusts. It is opened without a password, as theirs is."""
 
 VARIABLES: Final = (
     ("SSL_CERT_FILE", BUNDLE),
@@ -62,13 +48,9 @@ VARIABLES: Final = (
 class TrustFiles:
     """Makes the trust store of each cage; reads the machine's when that has changed."""
 
-    def __init__(
-        self, bundles: tuple[str, ...] = BUNDLES, java_stores: tuple[str, ...] = JAVA_STORES
-    ) -> None:
+    def __init__(self, bundles: tuple[str, ...] = BUNDLES) -> None:
         self._bundles = bundles
-        self._java_stores = java_stores
         self._read: tuple[Stamp | None, bytes] | None = None
-        self._parsed: tuple[bytes, list[PKCS12Certificate]] | None = None
 
     def of(self, authority: str) -> tuple[ShownFile, ...]:
         """Return the files of a cage whose gate signs with this authority (PEM). Blocks briefly."""
@@ -76,26 +58,10 @@ class TrustFiles:
         machine = self._machine(places[0] if places else None)
         own = authority.encode("ascii")
         bundle = machine + b"\n" + own
-        java = [one for one in self._java_stores if _is_plain(one)]
-        store = self._java_store(machine, own) if java else b""
         return (
             ShownFile(AUTHORITY, own),
             *(ShownFile(path, bundle) for path in (BUNDLE, *places)),
-            *(ShownFile(path, store) for path in java),
         )
-
-    def _java_store(self, machine: bytes, own: bytes) -> bytes:
-        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - heavy
-            NoEncryption,
-        )
-        from cryptography.hazmat.primitives.serialization.pkcs12 import (  # noqa: PLC0415 - heavy
-            serialize_java_truststore,
-        )
-
-        if self._parsed is None or self._parsed[0] is not machine:
-            self._parsed = (machine, _certificates(machine, "machine"))
-        certificates = [*self._parsed[1], *_certificates(own, "cage")]
-        return serialize_java_truststore(certificates, NoEncryption())
 
     def _machine(self, path: str | None) -> bytes:
         if path is None:
@@ -107,23 +73,6 @@ class TrustFiles:
         if self._read is None or stamp is None or self._read[0] != stamp:
             self._read = (stamp, Path(path).read_bytes())
         return self._read[1]
-
-
-def _certificates(bundle: bytes, name: str) -> list[PKCS12Certificate]:
-    """Return the certificates of a bundle; one that the library does not read is left out."""
-    from cryptography import x509  # noqa: PLC0415 - heavy
-    from cryptography.hazmat.primitives.serialization.pkcs12 import (  # noqa: PLC0415 - heavy
-        PKCS12Certificate,
-    )
-
-    found: list[PKCS12Certificate] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old authorities with odd serial numbers
-        for number, text in enumerate(_PEM.findall(bundle)):
-            with contextlib.suppress(ValueError):
-                made = x509.load_pem_x509_certificate(text)
-                found.append(PKCS12Certificate(made, f"{name}-{number}".encode()))
-    return found
 
 
 def _is_plain(path: str) -> bool:

@@ -69,11 +69,11 @@ class CredentialValues:
         written = None if local is None else local.value.reveal()
         try:
             found = await self._look_up(name, section, written)
-        except KeeperLocked as error:
-            return NoValue(NoValueReason.LOCKED, error.message, error.fix or "")
         except KagedError as error:
             _log.warning("credential.no_value", binding=name, code=error.code, reason=error.message)
-            return NoValue(NoValueReason.FAILED, error.message, error.fix or "")
+            locked = isinstance(error, KeeperLocked)
+            reason = NoValueReason.LOCKED if locked else NoValueReason.FAILED
+            return NoValue(reason, error.message, error.fix or "")
         return found if isinstance(found, NoValue) else _checked(name, found)
 
     def forget(self, name: str) -> None:

@@ -182,7 +182,7 @@ async def test_a_program_that_ends_its_streams_at_once_harms_nobody(
 async def test_a_name_in_tls_that_is_another_than_the_connections_is_refused(
     world: BoundWorld, recorder: H2Recorder
 ) -> None:
-    with pytest.raises(OSError, match="(?i)alert|handshake|name"):
+    with pytest.raises(OSError, match=r"(?i)alert|handshake|name"):
         await world.connect(name="evil.test")
     assert recorder.seen == []
     assert [event.rule for event in world.events] == ["credential.authority"]

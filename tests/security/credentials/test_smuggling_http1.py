@@ -1,6 +1,6 @@
 """Requests made to be read differently by the gate and by the server behind it.
 
-Whatever is sent, each request that the server sees with the value in it was allowed by its own line.
+Whatever is sent, a request that the server sees with the value was allowed by its own line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ CORPUS = {
     f"Transfer-Encoding : chunked\n\n0\n\n{HIDDEN}",
     "te-folded": f"POST /ok/a HTTP/1.1\nHost: api.test\n{A}\nTransfer-Encoding:\n chunked\n\n0\n\n"
     f"{HIDDEN}",
-    "te-1.0": f"POST /ok/a HTTP/1.0\nHost: api.test\n{A}\nTransfer-Encoding: chunked\n\n0\n\n{HIDDEN}",
+    "te-1.0": f"POST /ok/a HTTP/1.0\nHost: api.test\n{A}\nTransfer-Encoding: chunked\n\n0\n\n"
+    f"{HIDDEN}",
     "te-connection": f"POST /ok/a HTTP/1.1\nHost: api.test\n{A}\nTransfer-Encoding: chunked\n"
     f"Connection: transfer-encoding\n\n0\n\n{HIDDEN}",
     "chunk-extension": f"POST /ok/a HTTP/1.1\nHost: api.test\n{A}\nTransfer-Encoding: chunked\n\n"

@@ -8,6 +8,7 @@ import pytest
 
 from kaged.base import ManualClock
 from kaged.cage.gate_port import BoundConnection, BoundResult
+from kaged.config.credentials_section import OAuthClient
 from kaged.config.locations import Locations
 from kaged.config.settings import Settings
 from kaged.credentials.cage_kit import NOTHING, CageKits, CageUser, ValueOf, with_kit
@@ -52,6 +53,9 @@ class Gate:
         connection.server.close()
         return BoundResult(0, 0, broken=True)
 
+    def close(self) -> None:
+        """Do nothing."""
+
 
 class Keeper:
     """A vault that holds one value under every name."""
@@ -65,8 +69,10 @@ class Keeper:
     async def delete(self, name: str) -> bool:
         raise AssertionError(name)
 
-    async def access_token(self, *asked: object) -> tuple[str, str] | None:
-        raise AssertionError(asked)
+    async def access_token(
+        self, name: str, client: OAuthClient, secret: str | None
+    ) -> tuple[str, str] | None:
+        raise AssertionError(name, client, secret)
 
 
 class Desk:
@@ -78,7 +84,7 @@ class Desk:
         self.gates: list[Gate] = []
         self.refused: list[tuple[str, CageUser, str]] = []
         values = CredentialValues(lambda: self.settings, Keeper(), _no_program, ManualClock())
-        trust = TrustFiles((), ())
+        trust = TrustFiles(())
         self.kits = CageKits(lambda: self.settings, values, self._open, self._refused, trust)
 
     def write(self, text: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import httpx
+
 from whole.harness.keys import CONFIG, VALUE, Keys, out
 
 PLACEHOLDER = re.compile(r"kgd_[a-z2-7]{32}")
@@ -102,3 +104,23 @@ def test_a_credential_is_part_of_what_the_project_asks_to_be_trusted_with(keys: 
     assert view["trusted"] is False
     asked = str(view["ask"])
     assert "may use your credential github in its cage, without seeing it" in asked
+
+
+def test_a_credential_of_one_person_is_not_in_what_agents_do_for_others(keys: Keys) -> None:
+    keys.configure(CONFIG.replace("for = {", 'for = { people = ["service:robot"],'))
+    shop = keys.project("shop", "github")
+
+    def told(name: str) -> str:
+        made = keys.daemon.post("/service-accounts", {"name": name, "expires_in_s": 600})
+        url = f"{keys.daemon.url}/api/v1/projects/{shop.id}/tools/call"
+        params = {"command": "echo [$GITHUB_TOKEN]"}
+        body = {"agent": "primary", "tool": "shell.bash", "params": params}
+        headers = {"Authorization": f"Bearer {made['token']}"}
+        got = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=60)
+        return str(got.json()["result"]["stdout"])
+
+    assert PLACEHOLDER.search(told("robot"))
+    assert "[]" in told("another")
+    assert "[]" in out(shop, "echo [$GITHUB_TOKEN]")  # the operator is not that person either
+    said = keys.daemon.cli("cage", "explain", "primary", "--project", str(shop.root)).out
+    assert "has github only while it acts for service:robot" in said

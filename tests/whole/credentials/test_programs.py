@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,8 +26,12 @@ place = ["bearer", "basic:x-access-token", "header:X-Api-Key"]
 as = {{ env = ["API_KEY", "GITHUB_TOKEN", "OPENAI_API_KEY"], files = ["netrc", "npmrc", "pip"] }}
 for = {{ projects = ["shop"] }}
 """
+LOADED = """
+import sys, httpx, openai, requests
+httpx.Client(), openai.OpenAI(api_key="x").chat.completions, requests.Session()
+print(*{name.partition(".")[0] for name in sys.modules})
+"""
 LOCAL = '[credentials.host]\nvalue = "${HOST_VALUE}"\n'
-PYTHON = Path(sys.prefix)
 
 
 @pytest.fixture
@@ -59,7 +64,9 @@ def shop(keys: Keys) -> Project:
     return keys.project("shop", "host")
 
 
-def test_curl_gets_in_and_sees_only_the_placeholder(shop: Project, server: BoundServer) -> None:
+def test_curl_gets_in_and_sees_only_the_placeholder(
+    keys: Keys, shop: Project, server: BoundServer
+) -> None:
     said = out(
         shop,
         f'curl -sS -D- -H "Authorization: Bearer $API_KEY" {server.url}/echo; '
@@ -78,6 +85,16 @@ def test_curl_gets_in_and_sees_only_the_placeholder(shop: Project, server: Bound
     assert "*" * len(VALUE) in said
     assert VALUE not in said
     assert base64.b64encode(f"x-access-token:{VALUE}".encode()).decode()[24:-4] not in said
+    wait_for(lambda: len(keys.daemon.audit("cage.net.connected")) >= 4)
+    connected = keys.daemon.audit("cage.net.connected")[0]["data"]
+    assert (connected["host"], connected["port"]) == ("localhost", server.port)
+    assert connected["bytes_up"] > 500
+    used = [row["data"] for row in keys.daemon.audit("credential.used")]
+    assert {(row["name"], row["method"], row["path"]) for row in used} >= {
+        ("host", "GET", "/echo"),
+        ("host", "POST", "/echo"),
+    }
+    assert VALUE not in str(keys.daemon.audit()) + keys.daemon.log()
 
 
 def test_git_clones_and_pushes_where_the_rules_allow(
@@ -108,18 +125,40 @@ def test_git_clones_and_pushes_where_the_rules_allow(
     assert rules_seen == {"credential.git.ref", "credential.rule"}
 
 
-def test_python_clients_get_in(shop: Project, server: BoundServer) -> None:
+def test_python_clients_and_a_model_sdk_get_in(shop: Project, server: BoundServer) -> None:
+    # An agent sees its project only, so the clients stand there.
+    site = next(Path(one) for one in sys.path if one.endswith("site-packages"))
+    loaded = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, check=True)
+    for name in loaded.stdout.decode().split():
+        if (site / name).is_dir():
+            for folder in (site / name, *site.glob(f"{name}-*.dist-info")):
+                shutil.copytree(folder, shop.root / "lib" / folder.name)
+        elif (site / f"{name}.py").is_file():
+            shop.write(f"lib/{name}.py", (site / f"{name}.py").read_bytes())
     shop.write(
         "clients.py",
         f"""
-import os, ssl, urllib.request
-headers = {{"Authorization": "Bearer " + os.environ["API_KEY"]}}
-url = "{server.url}/plain"
-print(urllib.request.urlopen(urllib.request.Request(url, headers=headers)).read())
+import os, urllib.request
+import httpx, openai, requests
+key, url = os.environ["API_KEY"], "{server.url}"
+headers = {{"Authorization": "Bearer " + key}}
+print(urllib.request.urlopen(urllib.request.Request(url + "/a", headers=headers)).read())
+print(requests.get(url + "/b", headers=headers).text)
+with requests.Session() as session:
+    print([session.get(url + "/c", headers=headers).status_code for _ in range(3)])
+print(httpx.get(url + "/d", headers=headers).text)
+model = openai.OpenAI(base_url=url + "/v1")
+stream = model.chat.completions.create(
+    model="m", stream=True, messages=[{{"role": "user", "content": "hi"}}])
+print("".join(one.choices[0].delta.content or "" for one in stream))
 """,
     )
-    assert out(shop, "python3 clients.py") == "b'ok\\n'\n"
-    assert server.keys_seen() == [f"Bearer {VALUE}"]
+    said = out(shop, "PYTHONPATH=lib python3 clients.py 2>&1")
+    assert said == "b'ok\\n'\nok\n\n[200, 200, 200]\nok\n\nHello from outside\n", said
+    basic = base64.b64encode(f"x-access-token:{VALUE}".encode()).decode()
+    # requests prefers what ~/.netrc says.
+    assert set(server.keys_seen()) == {f"Bearer {VALUE}", f"Basic {basic}"}
+    assert len(server.seen) == 7
 
 
 def test_pip_installs_from_an_index_that_wants_the_key(shop: Project, server: BoundServer) -> None:
@@ -236,12 +275,3 @@ def test_another_cages_placeholder_and_a_removed_grant_open_nothing(
     assert "HTTP/1.1 403" in said
     assert "credential.foreign" in said
     assert server.seen == []
-
-
-def test_a_model_client_streams(shop: Project, server: BoundServer) -> None:
-    said = out(
-        shop,
-        f'curl -sSN -H "Authorization: Bearer $OPENAI_API_KEY" -d "{{}}" {server.url}/v1/chat/completions',
-    )
-    assert said.count("data: ") == 4
-    assert "Hello" in said

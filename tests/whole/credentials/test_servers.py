@@ -31,6 +31,12 @@ for line in sys.stdin:
 """
 
 
+def running(daemon: Daemon) -> list[str]:
+    """Return the servers that run."""
+    listed = daemon.get("/mcp/servers")["servers"]
+    return [one["name"] for one in listed if one["state"] == "running"]
+
+
 def test_a_server_has_a_placeholder_only_where_both_sides_say_so(
     own: Callable[..., Daemon], model: ModelServer, tmp_path: Path
 ) -> None:
@@ -48,7 +54,7 @@ def test_a_server_has_a_placeholder_only_where_both_sides_say_so(
     project = daemon.load(Project(tmp_path / "elsewhere"))
 
     def seen(name: str) -> str:
-        wait_for(lambda: daemon.get(f"/mcp/servers/{name}")["state"] == "running", name)
+        wait_for(lambda: name in running(daemon), name)
         return str(project.call(f"{name}.look"))
 
     first = seen("granted")

@@ -116,6 +116,7 @@ def test_a_lost_key_of_the_vault_locks_the_value_and_says_so(keys: Keys) -> None
     next(keys.daemon.home.rglob("vault.key")).unlink()
     keys.daemon.start()
     assert state(keys, "kept") == "locked"
+    assert "credential_vault_locked" in keys.daemon.log()
     doctor = keys.daemon.cli("doctor", "--json", code=None).json
     (row,) = [one for one in doctor["rows"] if one["id"] == "credentials"]
     assert row["status"] == "fail"

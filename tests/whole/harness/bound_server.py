@@ -17,13 +17,12 @@ import ssl
 import subprocess
 import tarfile
 import threading
-import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -105,12 +104,16 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
     disable_nagle_algorithm = True
-    answers: ClassVar[Mapping[str, str]] = {}
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
         del format, args
+
+    @property
+    def owner(self) -> BoundServer:
+        """Whose request this is."""
+        assert isinstance(self.server, _Server)
+        return self.server.owner
 
     def do_GET(self) -> None:
         self._serve()
@@ -120,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self._body(headers)
-        owner = self.server.owner
+        owner = self.owner
         owner.seen.append(Request(self.command, self.path, headers, body))
         if not self._has_key(headers):
             self._say(401, b"no key\n", {"WWW-Authenticate": 'Basic realm="bound"'})
@@ -158,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.rfile.read(int(headers.get("content-length", "0")))
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
-        value = self.server.owner.value
+        value = self.owner.value
         kind, _, rest = headers.get("authorization", "").partition(" ")
         if kind.lower() == "basic":
             return base64.b64decode(rest).decode().endswith(f":{value}")
@@ -184,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             check=False,
             env={
                 "PATH": "/usr/bin:/bin",
-                "GIT_PROJECT_ROOT": str(self.server.owner.folder / "git"),
+                "GIT_PROJECT_ROOT": str(self.owner.folder / "git"),
                 "GIT_HTTP_EXPORT_ALL": "1",
                 "REMOTE_USER": "agent",
                 "PATH_INFO": parts.path.removeprefix("/git"),
@@ -208,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._say(200, page.encode(), {"Content-Type": "text/html"})
 
     def _npm(self) -> None:
-        tarball = f"{self.server.owner.url}/small/-/small-1.0.0.tgz"
+        tarball = f"{self.owner.url}/small/-/small-1.0.0.tgz"
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(_tarball()).digest()).decode()
         version = {
             "name": "small",
@@ -251,22 +254,24 @@ def _wheel() -> bytes:
 
 def _tarball() -> bytes:
     held = io.BytesIO()
-    with gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            for name, text in (
-                ("package.json", '{"name": "small", "version": "1.0.0"}'),
-                ("index.js", "module.exports = 'installed'"),
-            ):
-                info = tarfile.TarInfo(f"package/{name}")
-                info.size = len(text)
-                tar.addfile(info, io.BytesIO(text.encode()))
+    with (
+        gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, text in (
+            ("package.json", '{"name": "small", "version": "1.0.0"}'),
+            ("index.js", "module.exports = 'installed'"),
+        ):
+            info = tarfile.TarInfo(f"package/{name}")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
     return held.getvalue()
 
 
 def _certificates(ca_file: Path, folder: Path) -> Path:
     """Make an authority and a certificate of localhost; return the file with that and its key."""
     folder.mkdir(parents=True, exist_ok=True)
-    now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251 - whole tests import nothing of kaged
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "outside")])
     authority_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
