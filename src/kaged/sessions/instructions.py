@@ -25,6 +25,7 @@ from kaged.sessions.messages import text_block
 from kaged.workspace.text import sendable
 
 if TYPE_CHECKING:
+    from kaged.base import JsonObject
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.kernel.policy import CagePolicy
     from kaged.sessions.agent_run import AgentRun, RunState
@@ -80,10 +81,10 @@ class ProjectInstructions:
 
     async def record(self, run: RunState, found: Instructions) -> None:
         """Put into the session which instructions a run began with."""
-        data = {"files": [found.as_json()], "trusted": not run.snapshot.restricted}
+        data: JsonObject = {"files": [found.as_json()], "trusted": not run.snapshot.restricted}
         draft = EntryDraft(
             kind=EntryKind.CUSTOM,
-            content={"kind": INSTRUCTIONS_KIND, "data": {**data}},
+            content={"kind": INSTRUCTIONS_KIND, "data": data},
             run_id=run.run_id,
         )
         await self._transcript.append(run.session_id, [draft])
