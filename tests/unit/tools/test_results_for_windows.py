@@ -69,6 +69,16 @@ def test_short_values_come_first_and_long_texts_stand_as_they_are() -> None:
     assert text_of(None) == "null"
 
 
+def test_what_lies_deep_stays_json() -> None:
+    value: JsonValue = "x" * 300
+    for _ in range(200):
+        value = {"in": value}
+    text = text_of(value)
+    assert text.startswith("in:\n  in:\n")
+    assert text.count("\n") == 3
+    assert len(text) < 300 + 200 * 10
+
+
 @given(st.text(alphabet='ab"\\\n\t{}', min_size=300))
 def test_text_takes_no_more_than_the_same_as_json(text: str) -> None:
     assert len(text_of({"content": text})) <= len(json.dumps({"content": text})) + 1
