@@ -11,6 +11,7 @@ from kaged.sessions.changed_files import ChangedFiles
 from kaged.sessions.compacting import Compactor
 from kaged.sessions.driver import RenewActor, RunEnded, SessionDriver
 from kaged.sessions.hooks import SessionHooks
+from kaged.sessions.instructions import ProjectInstructions
 from kaged.sessions.loop import LoopParts
 from kaged.sessions.policies import Policies
 from kaged.sessions.queued_requests import QueuedRequests
@@ -98,6 +99,7 @@ def build_driver(
         return outcome is not None and outcome.moved
 
     tools = ToolRunner(dispatcher, transcript, transforms, lifecycle.emit)
+    instructions = ProjectInstructions(workspace_of, dispatcher.permissions.compiled, transcript)
     parts = LoopParts(
         transcript=transcript,
         tools=tools,
@@ -113,6 +115,7 @@ def build_driver(
         ),
         todos=LoopTodos(todos, store.sessions, audit),
         changed_files=ChangedFiles(workspace_of),
+        instructions=instructions,
         transforms=transforms,
         policies=policies,
         announce=lifecycle.emit,
@@ -121,7 +124,7 @@ def build_driver(
         between_turns=between_turns,
         queued=QueuedRequests(),
     )
-    run_factory = AgentRunFactory(models, transcript, policies, routing)
+    run_factory = AgentRunFactory(models, transcript, policies, routing, instructions)
     children = Delegations(run_factory, parts, runs)
     driver = SessionDriver(
         store,

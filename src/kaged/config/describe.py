@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.agents import AgentTree, ResolvedAgent, ResolvedPlugin, Sourced
+from kaged.config.instructions import find_instructions
 from kaged.kernel.policy import CagePolicy
 
 T = TypeVar("T")
@@ -18,6 +19,7 @@ def describe(tree: AgentTree) -> JsonObject:
     agents: list[JsonValue] = [_agent(agent) for agent in tree]
     warnings: list[JsonValue] = [problem.as_json() for problem in tree.warnings]
     workflows: list[JsonValue] = [*sorted(project.workflows)]
+    given = find_instructions(project.root) if project.dsl.instructions else None
     return {
         "slug": project.slug,
         "name": project.name,
@@ -26,6 +28,10 @@ def describe(tree: AgentTree) -> JsonObject:
         "file": str(project.file),
         "agents": agents,
         "workflows": workflows,
+        "instructions": {
+            "enabled": project.dsl.instructions,
+            "file": None if given is None else given.as_json(),
+        },
         "lsp": [
             {"lang": server.lang, "command": list(server.command)}
             for server in project.dsl.lsp.servers

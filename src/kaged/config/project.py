@@ -209,6 +209,11 @@ class ProjectDsl:
     workflows: Mapping[str, Workflow] = key(
         WORKFLOWS_SHAPE, "Named jobs.", default_factory=empty_map
     )
+    instructions: bool = key(
+        Flag(),
+        "Whether the project's `AGENTS.md` (or `CLAUDE.md`) is part of the prompts of its agents.",
+        default=True,
+    )
 
 
 def _check_agent(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:

@@ -48,7 +48,10 @@ def restrict(project: Loaded[Project]) -> Loaded[Project]:
     """Return a project with nothing in force that its files ask for. Pure."""
     found = project.value
     dsl = ProjectDsl(
-        primary=_restricted(found.primary), version=found.dsl.version, project=found.dsl.project
+        primary=_restricted(found.primary),
+        version=found.dsl.version,
+        project=found.dsl.project,
+        instructions=found.dsl.instructions,
     )
     provenance = dict(project.provenance)
     for path, _ in agent_specs(found.primary):

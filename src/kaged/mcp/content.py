@@ -9,6 +9,7 @@ from typing import Any, Final
 from kaged.base import JsonObject, JsonValue
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed
 from kaged.mcp.texts import clean_text, one_line
+from kaged.tools.result_text import text_of
 
 MAX_BLOCKS: Final = 256
 CUT: Final = "\n[cut off here: the answer is longer than the operator allows]"
@@ -82,6 +83,37 @@ def parse_content(
         found["attachments"] = attachments
     found["truncated"] = budget.exceeded
     return found
+
+
+def outside_text(result: JsonObject) -> str:
+    """Write a result for a model: whose words, what they say, and which files are there.
+
+    A picture in base64 is of no use to a model as text, and of tens of thousands of tokens. What a
+    server says twice, as text and as a value, is shown once.
+    """
+    shown = dict(result)
+    if "structured" in shown and _says(str(shown.get("text")), shown["structured"]):
+        del shown["structured"]
+    attached = shown.pop("attachments", None)
+    if isinstance(attached, list):
+        files = [_without_data(one) for one in attached if isinstance(one, dict)]
+        shown["attachments"] = [*files]
+    return text_of(shown)
+
+
+def _says(text: str, value: JsonValue) -> bool:
+    """Return whether a text is a value written as JSON."""
+    try:
+        return bool(json.loads(text) == value)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _without_data(attached: JsonObject) -> JsonObject:
+    data = attached.get("data")
+    if not isinstance(data, str):
+        return attached
+    return {**{name: one for name, one in attached.items() if name != "data"}, "size": len(data)}
 
 
 def _attachment(block: JsonObject, budget: _ContentBudget) -> JsonObject | None:

@@ -9,11 +9,12 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.log import get_logger
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.catalog import OutsideTool
-from kaged.mcp.content import RESULT_SCHEMA
+from kaged.mcp.content import RESULT_SCHEMA, outside_text
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.tools import Tool, ToolDefinition, ToolError, ToolInvocation, ToolSource
 from kaged.tools.registry import ToolRegistry
+from kaged.tools.result_text import ResultView
 
 _log = get_logger("kaged.mcp")
 
@@ -126,6 +127,7 @@ def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
         labels=server.plan.labels,
         annotations=tool.annotations,
         endpoint=server.plan.endpoint,
+        view=ResultView(write=outside_text),
     )
 
 

@@ -88,8 +88,8 @@ class AgentRun:
 
     `window_key` names the window in the transcript: the agent's path, and for a subagent the call
     that set it to work, so that two tasks of one agent never mix. `cleared` holds what policies
-    made of messages that they have seen. `turns_before` were made in runs that this one goes on
-    with.
+    made of messages that they have seen, `entered` the folders whose instructions were looked for.
+    `turns_before` were made in runs that this one goes on with.
     """
 
     run: RunState
@@ -109,6 +109,7 @@ class AgentRun:
     cleared: dict[str, WindowMessage | None] = field(
         default_factory=dict[str, "WindowMessage | None"]
     )
+    entered: set[str] = field(default_factory=set[str])
     view: ModelView = field(init=False)
 
     def __post_init__(self) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from kaged.sessions.agent_run import AgentRun
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
+from kaged.sessions.instructions import prompt_of
 from kaged.sessions.messages import text_block
 from kaged.sessions.window import Window, load_window
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
     from kaged.sessions.agent_run import RunState
+    from kaged.sessions.instructions import ProjectInstructions
     from kaged.sessions.needs import Models, Routing
     from kaged.sessions.policies import Policies
     from kaged.sessions.transcript import Transcript
@@ -26,11 +28,13 @@ class AgentRunFactory:
         transcript: Transcript,
         policies: Policies,
         routing: Routing,
+        instructions: ProjectInstructions,
     ) -> None:
         self._models = models
         self._transcript = transcript
         self._policies = policies
         self._routing = routing
+        self._instructions = instructions
 
     async def create(
         self,
@@ -55,9 +59,15 @@ class AgentRunFactory:
         chosen = self._models.get(model or agent.model.value.alias, run.project_id)
         text = prompt or agent.system_prompt.value.text
         routed = await self._routing(run, snapshot)
-        # What skills say about themselves passes the policies with the rest of the prompt.
+        given = await self._instructions.of_root(run, snapshot)
+        parts = [text, routed]
+        if given is not None:
+            parts.append(prompt_of(given, trusted=not run.snapshot.restricted))
+            if run.run_id and depth == 0:
+                await self._instructions.record(run, given)
+        # What skills and projects say passes the policies with the rest of the prompt.
         own = await self._policies.prompt(
-            run, path, f"{text}\n\n{routed}" if routed else text, chosen.alias
+            run, path, "\n\n".join(one for one in parts if one), chosen.alias
         )
         window = (
             Window()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.changed_files import ChangedFiles
     from kaged.sessions.compacting import Compactor
+    from kaged.sessions.instructions import ProjectInstructions
     from kaged.sessions.needs import Announcer
     from kaged.sessions.policies import HookedModelCall, Policies
     from kaged.sessions.queued_requests import QueuedRequests
@@ -73,6 +74,7 @@ class LoopParts:
     compactor: Compactor
     todos: LoopTodos
     changed_files: ChangedFiles
+    instructions: ProjectInstructions
     transforms: Transforms
     policies: Policies
     announce: Announcer
@@ -97,6 +99,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
         if agent_run.run.paused:
             return AgentEnd(paused=True)
         require_context_space(agent_run)
+        await parts.instructions.enter(agent_run)
         await parts.compactor.check(agent_run)
         agent_run.turns += 1
         parts.announce(agent_run.event("turn.started", _began(agent_run)))

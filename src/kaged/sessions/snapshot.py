@@ -84,11 +84,17 @@ class AgentSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SessionSnapshot:
-    """Every agent of a project, by path."""
+    """Every agent of a project, by path.
+
+    `instructions`: the project's own files add to their prompts; `restricted`: nobody has agreed to
+    the project yet.
+    """
 
     project_id: str
     project_root: str
     agents: Mapping[str, AgentSnapshot]
+    instructions: bool = True
+    restricted: bool = False
 
 
 def take_snapshot(
@@ -121,4 +127,10 @@ def take_snapshot(
             ),
             spec_tokens=estimate_json([*exported]),
         )
-    return SessionSnapshot(project_id, root, MappingProxyType(made))
+    return SessionSnapshot(
+        project_id,
+        root,
+        MappingProxyType(made),
+        instructions=tree.project.dsl.instructions,
+        restricted=tree.restricted,
+    )

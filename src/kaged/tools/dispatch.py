@@ -295,12 +295,16 @@ class ToolDispatcher:
         `room_tokens` is how much room the window has for it. Without a name it is words of the
         host: an error, or what a person answered.
         """
+        try:
+            view, readers = (
+                self._view(name, context),
+                frozenset(self.callers.tools(context).enabled),
+            )
+        except KagedError:
+            # The project was unloaded meanwhile: nothing can be read any more, and nothing is kept.
+            view, readers = PLAIN_VIEW, frozenset[str]()
         return await self.results.show(
-            result,
-            context,
-            view=self._view(name, context),
-            readers=self.callers.tools(context).enabled,
-            room_tokens=room_tokens,
+            result, context, view=view, readers=readers, room_tokens=room_tokens
         )
 
     def fits(self, name: str, text: str, context: ToolCallContext) -> bool:

@@ -58,7 +58,7 @@ def path_or_result(*, search: bool = False) -> PathReader:
 
 def requires_unless_result(definition: ToolDefinition) -> RequirementReader:
     """Return what such a tool needs of the cage: for a result of the caller's own nothing."""
-    return lambda args: () if is_handle(str(args["path"])) else definition.requires
+    return lambda args: () if is_handle(str(args.get("path"))) else definition.requires
 
 
 @dataclass(eq=False)

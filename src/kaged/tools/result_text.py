@@ -16,6 +16,9 @@ from kaged.base.lazy_dataclass import dataclass
 MAX_INLINE_CHARS: Final = 200
 """A longer text, or one of several lines, stands by itself below the short values."""
 
+MAX_DEPTH: Final = 3
+"""So many objects within each other are written line by line."""
+
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": ")).encode
 
 
@@ -50,8 +53,12 @@ PLAIN_VIEW: Final = ResultView()
 def text_of(value: JsonValue) -> str:
     """Write a result as text: short values one per line, then lists, then long texts as they are.
 
-    The same value always gives the same text.
+    The same value always gives the same text. What lies deep stays JSON.
     """
+    return _written(value, MAX_DEPTH)
+
+
+def _written(value: JsonValue, depth: int) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict) or not value:
@@ -64,8 +71,8 @@ def text_of(value: JsonValue) -> str:
             texts.append(f"{name}:\n{one}")
         elif isinstance(one, list) and not _is_short_list(one):
             lists.append("\n".join((f"{name}:", *map(_item, one))))
-        elif isinstance(one, dict) and len(_flat(one)) > MAX_INLINE_CHARS:
-            lists.append(f"{name}:\n{_indented(text_of(one))}")
+        elif isinstance(one, dict) and depth and len(_flat(one)) > MAX_INLINE_CHARS:
+            lists.append(f"{name}:\n{_indented(_written(one, depth - 1))}")
         else:
             heads.append(f"{name}: {_flat(one)}")
     return "\n".join((*heads, *lists, *texts))

@@ -116,7 +116,7 @@ def _paged(paged: PagedText, limit_tokens: int) -> str:
 def _note(
     handle: str | None, first: int, last: int, total: int, size: int, *, searchable: bool
 ) -> str:
-    """Say what is left out of a result, and how to get it."""
+    """Return what is left out of a result, and how to get it."""
     missing = f"[lines {first}-{last} of {total} left out, {_size(size)}"
     if handle is None:
         return f"{missing}: ask for less]"

@@ -16,6 +16,7 @@ import pytest
 from fakes.loop_lab import LoopLab, loop_lab
 from fakes.played_model import PlayedModel, call, say, shown
 from fakes.tool_lab import make_tool
+from kaged.base import JsonObject
 from kaged.models.errors import ModelContextExceeded
 from kaged.models.turn import AssistantMessage, ModelRequest, ModelTurn, ToolResultMessage
 from kaged.toolbox.files import file_tools
@@ -87,7 +88,7 @@ def results_in(folder: Path) -> ShownResults:
 
 
 def tools() -> list[Any]:
-    properties = {"chars": {"type": "integer"}, "note": {"type": "string"}}
+    properties: JsonObject = {"chars": {"type": "integer"}, "note": {"type": "string"}}
     return [make_tool("file.peek", handler=peek, properties=properties)]
 
 

@@ -195,6 +195,12 @@ async def test_files_are_paged_newest_first_and_counted(lab: SearchLab) -> None:
     few = await lab.call("search.glob", pattern="*.txt", offset=3, limit=2)
     assert few["files"] == ["./f146.txt", "./f145.txt"]
     assert few["next_offset"] == 5
+    # Of very many only the newest are kept while it lists; all are counted.
+    for number in range(3_000):
+        (lab.root / f"many{number}.csv").touch()
+    for size in (100, 1):
+        many = await lab.call("search.glob", pattern="*.csv", limit=size)
+        assert (many["count"], many["total"]) == (size, 3_000)
 
 
 async def test_code_is_counted_by_file_and_a_lower_bound_is_no_count(lab: SearchLab) -> None:
@@ -209,9 +215,9 @@ async def test_code_is_counted_by_file_and_a_lower_bound_is_no_count(lab: Search
     few = await lab.call("search.ast", limit=2, **asked)
     assert (len(few["matches"]), few["count"], few["truncated"]) == (2, 4, True)
     lab.ast_settings = replace(lab.ast_settings, max_matches=2)
-    early = await lab.call("search.ast", **asked)
+    early = await lab.call("search.ast", limit=1, **asked)
     assert early["truncated"] is True
-    assert early["count"] == len(early["matches"])
+    assert early["count"] == len(early["matches"]) == 1
     assert early["at_least"] > 2
     assert "total_files" not in early
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kaged.mcp.approvals import Approvals
 from kaged.mcp.catalog import parse_tools
-from kaged.mcp.content import parse_content
+from kaged.mcp.content import outside_text, parse_content
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed
 from kaged.mcp.texts import clean_schema, clean_text, labelled, one_line
 
@@ -118,3 +118,24 @@ def test_approvals_survive_and_a_faulty_file_is_no_approval(tmp_path: Any) -> No
         (tmp_path / "a" / "approvals.json").write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match="holds no approvals"):
             Approvals(tmp_path / "a" / "approvals.json").load()
+
+
+def test_a_model_is_shown_no_base64_and_nothing_twice() -> None:
+    """The result itself keeps both."""
+    value = {"rows": [1, 2], "name": "x"}
+    answer: dict[str, Any] = {
+        "content": [
+            {"type": "text", "text": json.dumps(value)},
+            {"type": "image", "data": "QUJD" * 5000, "mimeType": "image/png"},
+        ],
+        "structuredContent": value,
+    }
+    found = parse_content(answer, "s", "t", limit_bytes=100_000)
+    shown = outside_text(found)
+    assert "QUJD" not in shown
+    assert "type: image, mime_type: image/png, size: 20000" in shown
+    assert shown.count("rows") == 1
+    assert found["structured"] == value
+    assert found["attachments"] != []
+    other = parse_content({**answer, "structuredContent": {"rows": []}}, "s", "t", limit_bytes=9999)
+    assert outside_text(other).count("rows") == 2

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.tool_lab import ToolLab
-from kaged.base import JsonValue
+from kaged.base import JsonObject, JsonValue
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.toolbox.files import file_tools
 from kaged.tools import ToolCallContext, ToolError
@@ -43,20 +43,14 @@ def kept_in(folder: Path, **more: Any) -> KeptResults:
 
 
 def person(name: str, chat: str | None = None) -> Actor:
-    return Actor(
-        name,
-        VouchedBy.SIGN_IN,
-        "private",
-        is_person=True,
-        **({} if chat is None else {"chat_id": chat}),
-    )
+    return Actor(name, VouchedBy.SIGN_IN, "private", chat, is_person=True)
 
 
 # -- text ------------------------------------------------------------------------------------------
 
 
 def test_short_values_come_first_and_long_texts_stand_as_they_are() -> None:
-    said = {
+    said: JsonObject = {
         "stdout": 'line "1"\nline\t2\n',
         "exit_code": 1,
         "timed_out": False,
@@ -73,6 +67,16 @@ def test_short_values_come_first_and_long_texts_stand_as_they_are() -> None:
     assert text_of([]) == "[]"
     assert text_of({}) == "{}"
     assert text_of(None) == "null"
+
+
+def test_what_lies_deep_stays_json() -> None:
+    value: JsonValue = "x" * 300
+    for _ in range(200):
+        value = {"in": value}
+    text = text_of(value)
+    assert text.startswith("in:\n  in:\n")
+    assert text.count("\n") == 3
+    assert len(text) < 300 + 200 * 10
 
 
 @given(st.text(alphabet='ab"\\\n\t{}', min_size=300))

@@ -41,6 +41,7 @@ def test_files_are_found_by_pattern_below_a_folder(
         "files": ["./src/deep/b.test.ts", "./src/a.test.ts"],
         "count": 2,
         "truncated": False,
+        "total": 2,
     }
     assert glob(project, "**/*.test.ts")["count"] == 3
     for bad in ({}, {"pattern": 1}, {"pattern": "*", "path": 1}, {"pattern": "*", "unknown": 1}):
@@ -150,6 +151,7 @@ def test_a_caged_agent_finds_its_own_files_and_hears_of_others_apart(
         "files": ["./src/b.txt", "./src/a.txt"],
         "count": 2,
         "truncated": False,
+        "total": 2,
         "outside_cage": ["./src-secret/y.txt", "./data/x.txt", "./data/old.txt"],
     }
     inside = glob(project, "*.txt", caged, path="src")

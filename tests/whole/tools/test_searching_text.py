@@ -43,6 +43,7 @@ def test_a_pattern_alone_searches_the_project_for_files(project: Project) -> Non
     assert grep(project, "needle") == {
         "matches": [{"file": "./a.txt"}, {"file": "./sub/b.txt"}],
         "total_matches": 2,
+        "total_files": 2,
         "truncated": False,
     }
     for bad in (
@@ -63,7 +64,7 @@ def test_each_mode_has_its_entries_and_all_have_the_same_members(project: Projec
     tree(project, {"a.txt": "hit hit\nno\nhit\nhit\n", "b.txt": "hit\n"})
     got = {mode: grep(project, "hit", output_mode=mode) for mode in MODES}
     for mode, one in got.items():
-        assert set(one) == {"matches", "total_matches", "truncated"}, mode
+        assert set(one) == {"matches", "total_matches", "total_files", "truncated"}, mode
         assert one["truncated"] is False
     assert got["files_with_matches"]["matches"] == [{"file": "./a.txt"}, {"file": "./b.txt"}]
     assert got["count"]["matches"] == [

@@ -91,8 +91,20 @@ def _show_tree(tree: Any, output: Output) -> None:
         _show_agent(agent, output)
     for name in tree["workflows"]:
         output.line(f"workflow {name}")
+    output.line(f"instructions {_instructions(tree['instructions'])}")
     for problem in tree["warnings"]:
         output.note(f"warning: {problem['key_path']}: {problem['message']}")
+
+
+def _instructions(found: dict[str, Any]) -> str:
+    """Return in words what of the project's files becomes part of prompts."""
+    if not found["enabled"]:
+        return "switched off (instructions: false)"
+    file = found["file"]
+    if file is None:
+        return "none (AGENTS.md or CLAUDE.md would be part of the prompts)"
+    cut = ", the beginning of it" if file["cut"] else ""
+    return f"{file['path']} ({file['bytes']} bytes{cut}, sha256 {file['sha256'][:12]})"
 
 
 def _show_agent(agent: dict[str, Any], output: Output) -> None:

@@ -40,3 +40,12 @@ def test_what_can_be_found_stays_as_short_as_it_is() -> None:
     (made,) = applicable("x\nx\ny\n", [TextEdit(2, 2, "z", Spot(2, 0))]) or []
     assert "\n" in made.old
     assert applicable("", [TextEdit(0, 0, "x", Spot(1, 0))]) is None
+
+
+def test_only_edits_that_quote_each_other_become_one() -> None:
+    text = "a\na\nb\n" + "".join(f"line {number}\n" for number in range(50)) + "end\n"
+    near = [TextEdit(0, 0, "x", Spot(1, 0)), TextEdit(2, 2, "y", Spot(2, 0))]
+    far = TextEdit(text.index("end"), text.index("end") + 3, "END", Spot(54, 0))
+    made = applicable(text, [*near, far]) or []
+    assert [one.new for one in made][1:] == ["END"]
+    assert len(made[0].old) < 20
