@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kaged.sessions.content import stored_words
@@ -56,7 +56,12 @@ class SessionService:
         self._lifecycle = lifecycle
         self._uploads = uploads
         self._active: dict[str, str] = {}
+        self._on_deleted: Callable[[str], None] = lambda _session: None
         self.reviewed = ReviewedFiles()
+
+    def connect(self, on_deleted: Callable[[str], None]) -> None:
+        """Take who is told of a session that is gone."""
+        self._on_deleted = on_deleted
 
     # -- sessions ------------------------------------------------------------------------------
 
@@ -145,6 +150,7 @@ class SessionService:
         gone = await self._store.branches.delete(project_id, session_id, stored_words)
         if self._uploads is not None:
             await asyncio.to_thread(self._uploads.forget, gone.id)
+        self._on_deleted(gone.id)
         self._tell("session.deleted", gone.id, gone.project_id, None, {"title": gone.title})
         return gone
 
