@@ -8,7 +8,7 @@ goes on where it was. The question itself is one of the inbox, whoever shows it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -35,7 +35,7 @@ ASKED_AGAIN_SINCE: Final = "2026-07-28"
 ANSWER: Final = "answer"
 
 Answer = Callable[["McpClientSession", str, str], Awaitable[None]]
-Begin = Callable[["ReachPerson | None"], Awaitable["JsonValue"]]
+Begin = Callable[["ReachPerson | None"], Coroutine[Any, Any, "JsonValue"]]
 
 
 @dataclass(slots=True, eq=False)

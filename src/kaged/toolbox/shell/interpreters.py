@@ -20,19 +20,23 @@ TIMEOUT_MS: Final = 120_000
 TIMEOUT_RANGE_MS: Final = (1_000, 600_000)
 _MB: Final = 1024 * 1024
 
-RETURNS: Final[JsonObject] = closed(
-    {
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string", "const": ""},
-        "exit_code": {"type": "integer"},
-        "timed_out": {"type": "boolean"},
-        "truncated": {"type": "boolean"},
-        "tail": {"type": "string"},
-        "signal": {"type": "integer"},
-        "handle": {"type": "string"},
-    },
-    ["stdout", "stderr"],
-) | {"anyOf": [{"required": ["exit_code", "timed_out"]}, {"required": ["handle"]}]}
+RETURNS: Final[JsonObject] = {
+    **closed(
+        {
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string", "const": ""},
+            "exit_code": {"type": "integer"},
+            "timed_out": {"type": "boolean"},
+            "truncated": {"type": "boolean"},
+            "tail": {"type": "string"},
+            "signal": {"type": "integer"},
+            "handle": {"type": "string"},
+        },
+        ["stdout", "stderr"],
+    ),
+    # How it ended, or by what it is known while it runs in the background.
+    "anyOf": [{"required": ["exit_code", "timed_out"]}, {"required": ["handle"]}],
+}
 
 
 @dataclass(frozen=True, slots=True)
