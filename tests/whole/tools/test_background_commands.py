@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,12 @@ def test_unloading_the_project_ends_it(shop: Project) -> None:
     wait_for(lambda: alive(mark), "the command")
     shop.daemon.ask("DELETE", f"/projects/{shop.id}")
     wait_for(lambda: not alive(mark), "its end with the project")
+
+
+def test_it_ends_when_its_time_is_over(own: Callable[..., Daemon], tmp_path: Path) -> None:
+    daemon = own(config="[tools.limits]\nbackground_seconds = 1\n")
+    daemon.start()
+    shop = daemon.load(Project(tmp_path / "short", cage=CAGE))
+    handle = start(shop, "echo begun; sleep 600")
+    end = read(shop, handle, wait=30_000)
+    assert (end["running"], end["timed_out"], end["output"]) == (False, True, "begun\n")
