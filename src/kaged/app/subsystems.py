@@ -52,6 +52,7 @@ from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.routing import AgentRouting
 from kaged.toolbox.project import PersonUploads
+from kaged.toolbox.shell import BackgroundCommands
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.access import AccessGrants
 from kaged.tools.access_requests import AccessRequests
@@ -265,6 +266,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         # and none that is kept from the commands of agents.
         environ=without(environ, ("ASH_*", *OWN_VARIABLES, *settings.daemon.value.tools.scrub_env)),
     )
+    background = BackgroundCommands(ids, clock)
     with gates.passing("tools", "The tools of agents, with the engines behind them.") as gate:
         tools, gate.found = open_toolboxes(
             spawner,
@@ -286,6 +288,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 ).attach,
             ),
             kept=kept,
+            background=background,
         )
         agent_tools.register(tools)
     mcp = build_mcp(
@@ -363,8 +366,10 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 and mcp.admits(owner, project_id, agent, tree)
             ),
             run_ended=(language_services.run_ended, access.run_ended),
+            session_ended=background.session_ended,
         )
     )
+    sessions.service.connect(background.session_ended)
     projects.connect(
         ProjectListeners(
             loaded=(
@@ -386,8 +391,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 mcp.project_unloaded,
                 scripts.project_unloaded,
                 loop.driver.project_unloaded,
+                background.project_unloaded,
             ),
-            revoked=(loop.driver.project_unloaded,),
+            revoked=(loop.driver.project_unloaded, background.project_unloaded),
             pending=plugins.projects.pending,
         )
     )

@@ -246,6 +246,8 @@ _PIPELINE: _Rows = {
     "tier_violation": (403, "A plugin took something away from a slot it may only extend."),
 }
 _TOOLS: _Rows = {
+    "command_not_found": (404, "The agent has no background command of this handle."),
+    "too_many_commands": (429, "As many background commands of the session run as may."),
     "pipeline_refused": (403, "A plugin of the pipeline ended the call or could not be asked."),
     "principal_scope_violation": (403, "The tool is for the root agent only."),
     "quota_exceeded": (429, "The agent used up what the operator allows it."),

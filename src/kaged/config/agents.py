@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from kaged.base import JsonValue
 from kaged.base.lazy_dataclass import dataclass
+from kaged.config.agent_limits import agent_defaults
 from kaged.config.cageblock import CageBlock, CageWord
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig, ModelEntry
@@ -35,7 +36,7 @@ from kaged.config.restricting import restrict
 from kaged.config.sealing import seal_policy
 from kaged.config.semver import VersionRange
 from kaged.config.toolrules import ToolRule
-from kaged.kernel.policy import CageLimits, CagePolicy
+from kaged.kernel.policy import CagePolicy
 
 T = TypeVar("T")
 
@@ -178,7 +179,7 @@ class _Resolver:
         self._project = project.value
         self._origins = project.provenance
         self._local = local
-        self._limits = daemon.value.sandbox.agent_limits.over(CageLimits())
+        self._limits = daemon.value.sandbox.agent_limits.over(agent_defaults().limits)
         self._seal = daemon.value.tools.protect_kaged
 
     def walk(self) -> Iterator[ResolvedAgent]:

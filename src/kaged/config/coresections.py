@@ -168,7 +168,9 @@ class SandboxSection:
     )
     limits: FullLimits = section("Limits of every plugin's cage.", factory=FullLimits)
     agent_limits: FullLimits = section(
-        "Limits of agents' cages, where the project says nothing else.", factory=FullLimits
+        "Limits of agents' cages, where the project says nothing else; what is left out is a "
+        "[share of the machine](cage.md#limits-of-agents), which `kaged doctor` shows.",
+        factory=FullLimits,
     )
     plugins: Mapping[str, FullLimits] = key(
         MapOf(RecordShape(FullLimits), PLUGIN_NAME),

@@ -95,6 +95,9 @@ class ToolLimits:
     shell_output_kb: int = key(
         Whole(64, 16 * 1024), "How many KiB of a command's output are returned.", default=1024
     )
+    background_seconds: float = key(
+        Number(1, 7 * 24 * 3600), "How long a command in the background may run.", default=28800
+    )
     file_wait_seconds: float = key(
         Number(0.1, 120),
         "How long a call waits for a file that another one works on.",

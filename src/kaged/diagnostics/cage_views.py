@@ -19,6 +19,7 @@ from kaged.cage import CageKind, CageRequest
 from kaged.cage.configured import plugin_limits
 from kaged.cage.protected.digest import digest_path
 from kaged.config import AgentTree
+from kaged.config.agent_limits import agent_defaults
 from kaged.config.cageblock import CageBlock, CageShape
 from kaged.config.files import read_text
 from kaged.config.project import PROJECT_FILE
@@ -296,7 +297,7 @@ class CageViews:
 
     def limits(self) -> CageLimits:
         """Return the limits of an agent's cage that says nothing of them."""
-        return self._settings.daemon.value.sandbox.agent_limits.over(CageLimits())
+        return self._settings.daemon.value.sandbox.agent_limits.over(agent_defaults().limits)
 
     # -- plugins -------------------------------------------------------------------------------
 

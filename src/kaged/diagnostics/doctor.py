@@ -20,6 +20,7 @@ from kaged.base import Clock, Ids, KagedError, SystemClock
 from kaged.base.checks import CheckRow, CheckStatus
 from kaged.base.instance_lock import holder_of
 from kaged.base.lazy_dataclass import dataclass
+from kaged.config.agent_limits import agent_defaults
 from kaged.config.coresections import AuthMode
 from kaged.config.locations import Locations
 from kaged.config.settings import Settings, read_settings
@@ -64,7 +65,7 @@ async def examine(
     rows += config_rows
     if settings is not None:
         places = settings.places
-        rows += [_tcp(settings), _agent_cages(settings)]
+        rows += [_tcp(settings), _agent_cages(settings), _agent_limits(settings)]
     rows += [_home(places), _token(places), _socket(places)]
     if settings is not None:
         rows += await _memory(settings, live)
@@ -187,6 +188,21 @@ def _agent_cages(settings: Settings) -> CheckRow:
             "Take `no_sandbox` out of [sandbox], or start the daemon without --no-sandbox.",
         )
     return CheckRow("agent cages", OK, what, "on")
+
+
+def _agent_limits(settings: Settings) -> CheckRow:
+    what = "What a command of an agent may use, where its project says nothing else."
+    defaults = agent_defaults()
+    limits = settings.daemon.value.sandbox.agent_limits.over(defaults.limits)
+    found = (
+        f"{limits.memory_mb} MiB of memory, {limits.pids} processes, "
+        f"{limits.tmpfs_mb} MiB of /tmp, files of {limits.file_size_mb} MiB; change them in "
+        "[sandbox.agent_limits], or for one agent with cage.limits in its project file"
+    )
+    if limits.memory_mb > defaults.machine_mb:
+        fix = f"Set memory_mb in [sandbox.agent_limits] below {defaults.machine_mb}."
+        return CheckRow("agent limits", WARN, what, f"more than the machine has: {found}", fix)
+    return CheckRow("agent limits", OK, what, found)
 
 
 def _home(places: Locations) -> CheckRow:

@@ -60,13 +60,15 @@ class ToolLinks:
     """What the tools of agents ask of, and tell to, services that are built on top of them.
 
     `delegate` answers `agent-<key>`; `fixed` gives the tools of callers whose session has fixed
-    them; `outside` says whether an agent may have an outside server's tools; `run_ended` is told.
+    them; `outside` says whether an agent may have an outside server's tools; `run_ended` and
+    `session_ended` are told.
     """
 
     delegate: Handler | None = None
     fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
     outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True
     run_ended: Sequence[Callable[[str, str], None]] = ()
+    session_ended: Callable[[str], None] = lambda _session: None
 
 
 MAX_CALLERS: Final = 1000
@@ -442,6 +444,7 @@ class AgentToolService:
         if project is not None:
             project.workspace.reads.forget_session(session_id)
         self._run_ended(project_id, run_id)
+        self._links.session_ended(session_id)
 
     def _run_ended(self, project_id: str, run_id: str) -> None:
         for tell in self._links.run_ended:

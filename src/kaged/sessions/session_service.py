@@ -56,7 +56,12 @@ class SessionService:
         self._lifecycle = lifecycle
         self._forget = tuple(forget)
         self._active: dict[str, str] = {}
+        self._on_deleted: Callable[[str], None] = lambda _session: None
         self.reviewed = ReviewedFiles()
+
+    def connect(self, on_deleted: Callable[[str], None]) -> None:
+        """Take who is told of a session that is gone."""
+        self._on_deleted = on_deleted
 
     # -- sessions ------------------------------------------------------------------------------
 
@@ -145,6 +150,7 @@ class SessionService:
         gone = await self._store.branches.delete(project_id, session_id, stored_words)
         for forget in self._forget:
             await asyncio.to_thread(forget, gone.id)
+        self._on_deleted(gone.id)
         self._tell("session.deleted", gone.id, gone.project_id, None, {"title": gone.title})
         return gone
 

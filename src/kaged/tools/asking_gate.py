@@ -8,7 +8,7 @@ lies outside the project, system-call filters, root-only tools, policies.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.kernel.access import AccessGrant, AccessKind, AccessScope
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kaged.base import JsonValue
     from kaged.tools.access_requests import AccessRequests
     from kaged.tools.context import ToolCallContext
-    from kaged.tools.dispatch import AdmittedCall, ToolDispatcher
     from kaged.tools.registry import FoundTool
 
 MAX_ASKED: Final = 4
@@ -27,6 +26,34 @@ MAX_ASKED: Final = 4
 
 GRANTABLE: Final = frozenset({"tool.fs", "tool.capability", "tool.net"})
 """The rules whose refusals a grant can change."""
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Gates(Protocol[T_co]):
+    """The gates of the host, as dispatch has them; what they admit is dispatch's own."""
+
+    def admit(
+        self,
+        name: str,
+        found: FoundTool | None,
+        params: JsonValue,
+        context: ToolCallContext,
+        schema_hash: str | None = None,
+    ) -> T_co:
+        """Return the call. Raises ToolError: the first gate that is closed."""
+        ...
+
+    def missing_access(
+        self, found: FoundTool, params: JsonValue, context: ToolCallContext
+    ) -> tuple[AccessGrant, ...]:
+        """Return the grants that a call lacks which the cage refuses. Raises ToolError."""
+        ...
+
+    def could_have(self, context: ToolCallContext, name: str) -> bool:
+        """Return whether a rule could give the calling agent a tool that it does not have."""
+        ...
 
 
 class AskingGate:
@@ -37,13 +64,13 @@ class AskingGate:
 
     async def admit(
         self,
-        dispatcher: ToolDispatcher,
+        gates: Gates[T_co],
         name: str,
         found: FoundTool | None,
         params: JsonValue,
         context: ToolCallContext,
         schema_hash: str | None,
-    ) -> tuple[AdmittedCall, ToolCallContext]:
+    ) -> tuple[T_co, ToolCallContext]:
         """Return an admitted call with the context that it was admitted in.
 
         Raises:
@@ -53,10 +80,10 @@ class AskingGate:
         given = await self._given(context, name, once)
         for _ in range(MAX_ASKED):
             try:
-                return dispatcher.admit(name, found, params, given, schema_hash), given
+                return gates.admit(name, found, params, given, schema_hash), given
             except ToolError as refused:
-                missing = _missing(dispatcher, found, params, given, refused)
-                if not missing or self._still_missing(dispatcher, found, params, given, missing):
+                missing = _missing(gates, found, params, given, refused)
+                if not missing or self._still_missing(gates, found, params, given, missing):
                     raise
                 scope = await self._requests.ask(
                     context, missing, tool=refused_tool(found, name), reason=refused.message
@@ -66,7 +93,7 @@ class AskingGate:
                 if scope is AccessScope.ONCE:
                     once += missing
             given = await self._given(context, name, once)
-        return dispatcher.admit(name, found, params, given, schema_hash), given
+        return gates.admit(name, found, params, given, schema_hash), given
 
     async def _given(
         self, context: ToolCallContext, name: str, once: list[AccessGrant]
@@ -78,7 +105,7 @@ class AskingGate:
 
     def _still_missing(
         self,
-        dispatcher: ToolDispatcher,
+        gates: Gates[object],
         found: FoundTool | None,
         params: JsonValue,
         context: ToolCallContext,
@@ -91,7 +118,7 @@ class AskingGate:
         tools = frozenset(one.target for one in missing if one.kind is AccessKind.TOOL)
         try:
             wide = replace(context, cage_policy=policy, granted_tools=context.granted_tools | tools)
-            dispatcher.admit(found.entry.name, found, params, wide)
+            gates.admit(found.entry.name, found, params, wide)
         except ToolCapabilityRefused as error:
             # With a tool comes the question what it needs; everything else is final.
             return not tools or error.rule not in GRANTABLE
@@ -106,7 +133,7 @@ def refused_tool(found: FoundTool | None, name: str) -> str:
 
 
 def _missing(
-    dispatcher: ToolDispatcher,
+    gates: Gates[object],
     found: FoundTool | None,
     params: JsonValue,
     context: ToolCallContext,
@@ -118,11 +145,11 @@ def _missing(
     if isinstance(refused, ToolCapabilityRefused):
         if refused.rule not in GRANTABLE:
             return ()
-        missing = dispatcher.missing_access(found, params, context)
+        missing = gates.missing_access(found, params, context)
         return () if any(map(_defines_cages, missing)) else missing
     not_enabled = isinstance(refused.detail, dict) and refused.detail.get("reason") == "not_enabled"
     name = found.entry.name
-    if not_enabled and dispatcher.callers.could_have(context, name):
+    if not_enabled and gates.could_have(context, name):
         return (AccessGrant(AccessKind.TOOL, name),)
     return ()
 

@@ -274,6 +274,10 @@ class ToolDispatcher:
         )
         return missing_access(requires, policy, facts, workspace.root)
 
+    def could_have(self, context: ToolCallContext, name: str) -> bool:
+        """Return whether a rule could give the calling agent a tool that it does not have."""
+        return self.callers.could_have(context, name)
+
     def find(self, name: str, context: ToolCallContext) -> FoundTool | None:
         """Return what a name stands for to this caller."""
         found = self.registry.find(name)

@@ -30,7 +30,9 @@ from kaged.toolbox.search import (
 )
 from kaged.toolbox.shell import (
     Attach,
+    BackgroundCommands,
     CommandRunner,
+    JobsTool,
     PtyBroker,
     ShellSettings,
     caged_launcher,
@@ -65,11 +67,12 @@ def open_toolboxes(
     closing: AsyncExitStack,
     attach: Attach,
     kept: KeptResults,
+    background: BackgroundCommands,
 ) -> tuple[Sequence[Tool], str]:
     """Return the built-in tools, and in words how many there are. Starts no process.
 
     `attach` says what each caged command of the shell gets on top. `kept` are the results that
-    were too long for windows.
+    were too long for windows, `background` keeps commands that go on after their call.
 
     Raises:
         KagedError: a search engine is missing.
@@ -97,6 +100,7 @@ def open_toolboxes(
         longest_ms=round(limits.shell_seconds * 1000),
         output_bytes=limits.shell_output_kb * KB,
         interpreters=tuple(word.value for word in section.shells),
+        background_s=limits.background_seconds,
     )
     broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
@@ -104,7 +108,8 @@ def open_toolboxes(
     launcher = loaded.recalled(
         caged_launcher(spawner, with_uploads(work.uploads, loaded.attached(attach)))
     )
-    runner = CommandRunner(broker, spawner, launcher, shell, clock)
+    closing.push_async_callback(background.close)
+    runner = CommandRunner(broker, spawner, launcher, shell, clock, background)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)
     tools = (
@@ -131,6 +136,7 @@ def open_toolboxes(
             clock=clock,
         ),
         *shell_tools(runner),
+        JobsTool(background).tool(),
         *skill_tools(skills, runner, loaded),
         *project_tools(work),
         *language_services.tools(),

@@ -281,7 +281,7 @@ async def test_a_gate_that_fails_starts_nothing(cage_cache: Path, events: Events
         files: tuple[tuple[str, str], ...] = ()
 
     class Gate:
-        def prepare(self, targets: tuple[NetTarget, ...]) -> Plan:
+        def prepare(self, targets: tuple[NetTarget, ...], asks: bool = False) -> Plan:
             return Plan()
 
         async def attach(self, child_pid: int, plan: Plan, **_: object) -> Any:

@@ -35,7 +35,7 @@ class Plan:
 class NeverOpens:
     """A gate that keeps a cage waiting at its start."""
 
-    def prepare(self, targets: tuple[NetTarget, ...]) -> Plan:
+    def prepare(self, targets: tuple[NetTarget, ...], asks: bool = False) -> Plan:
         return Plan()
 
     async def attach(self, child_pid: int, plan: Plan, **_: object) -> Any:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kaged.config import describe, resolve_agents
+from kaged.config.agent_limits import agent_defaults
 from kaged.config.agents import AgentTree
 from kaged.config.project import CompactionStrategy
 from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
@@ -66,7 +67,7 @@ def test_an_omitted_cage_is_none_for_the_root_and_empty_below(
     root, coder = tree
     assert root.cage.value is None
     assert "uncaged" in str(root.cage.origin)
-    assert coder.cage.value == CagePolicy()
+    assert coder.cage.value == CagePolicy(limits=agent_defaults().limits)
     assert "nothing" in str(coder.cage.origin)
 
 

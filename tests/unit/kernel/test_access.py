@@ -59,6 +59,7 @@ def test_nobody_is_asked_about_the_local_network(host: str) -> None:
 def test_a_public_address_is_written_as_a_target() -> None:
     grant = host_access("2606:4700::1111", 443)
     assert grant == AccessGrant(AccessKind.HOST, "[2606:4700::1111]:443")
+    assert grant is not None
     assert widened(POLICY, [grant], ROOT).net[-1] == NetTarget("2606:4700::1111", 443)
 
 

@@ -30,6 +30,7 @@ def test_once_is_for_that_call_and_no_other(asking: Asking) -> None:
 def test_a_run_s_grant_ends_with_the_run(asking: Asking) -> None:
     session, found = asking.asked("run", reads(NOTES), reads(NOTES), reads("src/a.txt"))
     assert found == [OK, OK, OK]
+    assert asking.project.get(f"/sessions/{session}/grants")["items"] == []
     assert asking.asked("no", reads(NOTES), session=session)[1] == [DENIED]
 
 

@@ -22,7 +22,7 @@ NOTES = {"path": "notes/n.txt"}
 class AskedClient:
     """The official SDK with a person who answers with one choice."""
 
-    def __init__(self, asking: Asking, choice: str | None, action: str = "accept") -> None:
+    def __init__(self, asking: Asking, choice: str | None, action: Any = "accept") -> None:
         self.asking, self.choice, self.action = asking, choice, action
         self.shown: list[Any] = []
 

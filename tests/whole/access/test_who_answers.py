@@ -128,6 +128,19 @@ def test_a_person_is_asked_and_nobody_else_may_answer(
     run = tell(session)
     assert ended(asking.project, session, run)["status"] == "completed"
     assert ann.get("/inbox?kind=access&state=pending")["items"] == []
+    word = fresh("operator")
+    asking.model.play(word, reads(NOTES), say("Done."))
+    run = str(daemon.post(f"{place}/{session}/message", {"text": word})["run_id"])
+    one = asking.question()
+    assert one["owner"] is None
+    assert ann.get("/inbox?kind=access&state=pending")["items"] == []
+    asking.answer(one, "no")
+    assert ended(asking.project, session, run)["status"] == "completed"
+    # She takes back what is hers; nobody else's session is there for others.
+    assert bob.refused("GET", f"{place}/{session}/grants")[0] == 404
+    gone = ann.raw("DELETE", f"/api/v1{place}/{session}/grants/{granted[0]['id']}")
+    assert gone.json() == {"taken_back": True}
+    assert ann.get(f"{place}/{session}/grants")["items"] == []
     ann.close()
     bob.close()
 

@@ -170,3 +170,24 @@ def test_no_cage_starts_with_weaker_limits_than_the_operator_demands(
         assert "kaged doctor" in str(refused["data"])
     assert not (project.root / "ran.txt").exists()
     project.call("file.write", path="still.txt", content="works")  # needs no cage of its own
+
+
+def test_an_agents_cage_has_room_for_builds_and_doctor_says_how_much(
+    daemon: Daemon, limited: Daemon, tmp_path: Path
+) -> None:
+    def told(where: Daemon) -> str:
+        rows = where.get("/doctor")["rows"]
+        (row,) = [one for one in rows if one["id"] == "agent limits"]
+        assert row["status"] == "ok"
+        assert "[sandbox.agent_limits]" in row["cause"]
+        return str(row["cause"])
+
+    cage = {"fs": [{"mode": "rw", "path": "."}], "capabilities": ["shell"]}
+    project = daemon.load(Project(tmp_path / "room", cage=cage))
+    size = "df -m --output=size /tmp | tail -1; ulimit -n"
+    tmp_mb, files = project.call("shell.bash", command=size)["stdout"].split()
+    # More than the 64 MiB and 1024 files of a plugin, and what doctor says.
+    assert int(tmp_mb) > 200
+    assert int(files) == 4096
+    assert f"{tmp_mb} MiB of /tmp" in told(daemon)
+    assert "2 MiB of /tmp, files of 1 MiB" in told(limited)

@@ -157,7 +157,7 @@ def test_commands_and_variables_have_limits_and_defaults(project: Project) -> No
     (schema,) = [one["parameters"] for one in listed if one["name"] == "shell.bash"]
     assert schema["required"] == ["command"]
     shown = {key: one.get("default") for key, one in schema["properties"].items()}
-    more = {"terminal": True}  # beyond the specification
+    more = {"terminal": True, "background": False}  # beyond the specification
     assert shown == {"command": None, "cwd": "./", "timeout": 120000, "env": {}, **more}
 
 

@@ -116,6 +116,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             "kaged.issue.transitioned kaged.todo.set kaged.todo.added kaged.todo.started "
             "kaged.todo.completed kaged.todo.dropped kaged.todo.noted kaged.workflow.triggered "
             "kaged.workflow.status_checked kaged.interaction.requested shell.executed lua.exec "
+            "shell.backgrounded shell.stopped "
             "lua.session.applied skill.loaded skill.ran session.labelled",
             _CALLS,
         ),

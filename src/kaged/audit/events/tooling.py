@@ -239,6 +239,12 @@ AGENT_TOOLING = Chapter(
             "outcome:str",
         ),
         event(
+            "shell.backgrounded",
+            "A shell command was started in the background; `shell.executed` says how it ended.",
+            "command:cut cwd:str handle:str caller:str",
+        ),
+        event("shell.stopped", "An agent stopped a background command.", "handle:str caller:str"),
+        event(
             "shell.executed",
             "A shell command ran.",
             "command:cut cwd:str exit_code:int? timed_out:bool duration_ms:num caller:str",

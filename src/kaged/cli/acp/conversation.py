@@ -30,7 +30,6 @@ _STOPS: Final[dict[str, StopReason]] = {
 """Ends of runs for which the protocol has a word; all others are errors."""
 
 
-
 class Conversation:
     """Says things in one session, and tells the editor what becomes of it."""
 

@@ -280,8 +280,8 @@ class WatchedSession:
         choices = "|".join(asked["choices"])
         self._view.note(f"  Answer with: kaged answer {request_id} --choose {choices}")
         rows = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 1})["items"]
-        run = next((one for one in rows if one["id"] == run_id), {"steps": 0, "usage": {}})
-        return EndedRun(run_id, "paused", run["steps"], run["usage"] or {}, None)
+        run: dict[str, Any] = next((one for one in rows if one["id"] == run_id), {})
+        return EndedRun(run_id, "paused", run.get("steps", 0), run.get("usage") or {}, None)
 
     def _tell_pending(self) -> None:
         asked = self._pending()

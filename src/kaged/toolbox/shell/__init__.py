@@ -3,9 +3,11 @@
 bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → orphan processes
 """
 
+from kaged.toolbox.shell.background import BackgroundCommands
 from kaged.toolbox.shell.bash import CommandRunner, shell_tools
 from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.interpreters import ShellSettings
+from kaged.toolbox.shell.jobs import JobsTool
 from kaged.toolbox.shell.launch import (
     Attach,
     Attachment,
@@ -17,7 +19,9 @@ from kaged.toolbox.shell.launch import (
 __all__ = [
     "Attach",
     "Attachment",
+    "BackgroundCommands",
     "CommandRunner",
+    "JobsTool",
     "PtyBroker",
     "RunningSkill",
     "ShellCommand",

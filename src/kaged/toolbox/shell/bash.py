@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageProcess, Spawner
-from kaged.toolbox.shell.broker import PtyBroker, ShellSpawnFailed
+from kaged.toolbox.shell.background import BackgroundCommands
+from kaged.toolbox.shell.broker import CommandExit, PtyBroker, PtySession, ShellSpawnFailed
 from kaged.toolbox.shell.interpreters import (
     MORE_INTERPRETERS,
     SHELL,
@@ -69,6 +70,8 @@ class _Bash:
             ask_host=call.context.ask_host,
         )
         said: JsonObject = {"command": command.text[:_LOGGED_CHARS], "cwd": cwd.relative}
+        if args["background"]:
+            return await self._runner.begin(call, command, said)
         return await self._runner.run(call, command, "shell.executed", said)
 
 
@@ -81,6 +84,7 @@ class CommandRunner:
     launcher: CageLauncher | None
     settings: ShellSettings = field(default_factory=ShellSettings)
     clock: Clock = field(default_factory=SystemClock)
+    background: BackgroundCommands | None = None
 
     def timeout_ms(self, wanted_ms: int) -> int:
         """Return how long a command may take that asks for so much."""
@@ -123,6 +127,42 @@ class CommandRunner:
         if ended.signal is not None:
             result["signal"] = int(ended.signal)
         return result | _protected(session.process)
+
+    async def begin(
+        self, call: ToolInvocation, command: ShellCommand, said: JsonObject
+    ) -> JsonObject:
+        """Start a command in the background; returns its handle.
+
+        Nobody is asked for hosts while it runs: the run that could ask may be over.
+
+        Raises:
+            ShellSpawnFailed: it could not be started.
+            ToolError: `too_many_commands`; as many of the session run as may.
+        """
+        kept = self.background
+        if kept is None:
+            raise ShellSpawnFailed("the shell could not start: nothing runs in the background here")
+        kept.require_room(call)
+        _require_directory(command.cwd, call.paths[0].relative)
+        command = replace(command, timeout_s=self.settings.background_s, ask_host=None)
+        began_s = self.clock.monotonic_s()
+        session = await self.broker.spawn(
+            command.request_id, lambda: self._start(call, command), terminal=command.terminal
+        )
+
+        def ended(session: PtySession, end: CommandExit) -> None:
+            call.emit(
+                "shell.executed",
+                **said,
+                exit_code=end.exit_code,
+                timed_out=end.timed_out,
+                duration_ms=round((self.clock.monotonic_s() - began_s) * 1000, 1),
+                truncated=session.scrollback.truncated,
+            )
+
+        made = kept.keep(call, session, command.text, command.timeout_s, ended, self.broker.dispose)
+        call.emit("shell.backgrounded", **said, handle=made.handle)
+        return {"stdout": "", "stderr": "", "handle": made.handle}
 
     async def _start(self, call: ToolInvocation, command: ShellCommand) -> CageProcess:
         policy = call.context.cage_policy

@@ -20,18 +20,23 @@ TIMEOUT_MS: Final = 120_000
 TIMEOUT_RANGE_MS: Final = (1_000, 600_000)
 _MB: Final = 1024 * 1024
 
-RETURNS: Final[JsonObject] = closed(
-    {
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string", "const": ""},
-        "exit_code": {"type": "integer"},
-        "timed_out": {"type": "boolean"},
-        "truncated": {"type": "boolean"},
-        "tail": {"type": "string"},
-        "signal": {"type": "integer"},
-    },
-    ["stdout", "stderr", "exit_code", "timed_out"],
-)
+RETURNS: Final[JsonObject] = {
+    **closed(
+        {
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string", "const": ""},
+            "exit_code": {"type": "integer"},
+            "timed_out": {"type": "boolean"},
+            "truncated": {"type": "boolean"},
+            "tail": {"type": "string"},
+            "signal": {"type": "integer"},
+            "handle": {"type": "string"},
+        },
+        ["stdout", "stderr"],
+    ),
+    # How it ended, or by what it is known while it runs in the background.
+    "anyOf": [{"required": ["exit_code", "timed_out"]}, {"required": ["handle"]}],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,8 @@ class ShellSettings:
     """What the operator sets.
 
     `scrub_env` are variables that uncaged commands do not see. `longest_ms` is the most time that a
-    command can ask for. `interpreters` are keys of `MORE_INTERPRETERS`.
+    command can ask for. `interpreters` are keys of `MORE_INTERPRETERS`. `background_s` is how long
+    a command in the background may run.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -84,6 +90,7 @@ class ShellSettings:
     longest_ms: int = TIMEOUT_RANGE_MS[1]
     output_bytes: int = OUTPUT_LIMIT_BYTES
     interpreters: tuple[str, ...] = ()
+    background_s: float = 8 * 3600.0
 
 
 def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
@@ -112,6 +119,12 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
                 "description": "false: a pipe instead of a terminal, many times as fast. For "
                 "megabytes of output.",
             },
+            "background": {
+                "type": "boolean",
+                "default": False,
+                "description": "true: do not wait for its end. Gives a `handle` at once, with "
+                "which shell.jobs reads its output and stops it.",
+            },
         },
         [one.argument],
     )
@@ -122,7 +135,8 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
             f"{one.says} in the project and get its output and exit code. "
             "stdout holds both streams as a terminal shows them; stderr is always empty. A "
             "non-zero exit code is a result, not an error. Questions cannot be answered: standard "
-            "input is empty. Background processes end with the command. Output beyond "
+            "input is empty. What a command starts ends with it; a server needs "
+            "`background`. Output beyond "
             f"{shown} is cut; then `tail` has its last lines. Prefer file.*, edit.* and search.* "
             "for files."
         ),

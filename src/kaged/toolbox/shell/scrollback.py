@@ -86,6 +86,26 @@ class Scrollback:
         kept, _ = codecs.utf_8_decode(self._head, "replace", False)  # its end may be half a letter
         return _CUT_ESCAPE.sub("", _unpainted(kept)) + cut_mark(self._limit)
 
+    @property
+    def size(self) -> int:
+        """How many bytes of the output are kept from its beginning on."""
+        return len(self._head)
+
+    def part(self, offset: int, limit: int, *, final: bool) -> tuple[str, int]:
+        """Return a part of what is kept as text, and where the next one begins.
+
+        A letter or a color whose end has not come yet is left for the next part, unless this is
+        the `final` word.
+        """
+        piece = bytes(self._head[offset : offset + limit])
+        last = final and offset + len(piece) >= len(self._head)
+        text, used = codecs.utf_8_decode(piece, "replace", last)
+        if not last and (cut := _CUT_ESCAPE.search(text)) is not None and cut.start():
+            used = len(codecs.utf_8_decode(piece, "replace", False)[0][: cut.start()].encode())
+            used = min(used, len(piece))
+            text = text[: cut.start()]
+        return _unpainted(text), offset + used
+
     def tail(self) -> str:
         """Return the end of an output that was cut, where failures usually stand."""
         end = b"".join(self._end)
