@@ -112,7 +112,7 @@ def record_switch(audit: AuditLog, event: SessionEvent) -> None:
 def share_results(kept: KeptResults, event: SessionEvent) -> None:
     """Let a fork read the results that its window speaks of."""
     if event.name == "session.forked":
-        kept.share(str(event.data["from"]), event.session_id)
+        kept.share(str(event.data["from"]), event.session_id, str(event.data["at"] or ""))
 
 
 def redacted_params(audit: AuditLog, params: JsonValue) -> JsonValue:

@@ -30,6 +30,7 @@ MAX_RESULT_BYTES: Final = 8 * 1024 * 1024
 MAX_RESULTS: Final = 200
 """How many results of one session are kept."""
 
+ULID_CHARS: Final = 26
 MAX_SESSION_BYTES: Final = 64 * 1024 * 1024
 MAX_TOTAL_BYTES: Final = 1024 * 1024 * 1024
 
@@ -114,13 +115,22 @@ class KeptResults:
             raise _not_found(handle)
         return found
 
-    def share(self, session_id: str, fork_id: str) -> None:
-        """Let a fork read what its parent kept so far; its window speaks of the same handles."""
+    def share(self, session_id: str, fork_id: str, at: str) -> None:
+        """Let a fork read what its parent had kept when it made the entry `at`.
+
+        Its window speaks of these handles. Of what came later it has neither words nor labels.
+        """
         source, target = self._session(session_id), self._session(fork_id)
         if source is None or target is None or not source.is_dir():
             return
         try:
-            shutil.copytree(source, target, copy_function=os.link, dirs_exist_ok=True)
+            shutil.copytree(
+                source,
+                target,
+                copy_function=os.link,
+                ignore=lambda _, names: [one for one in names if _made_after(one, at)],
+                dirs_exist_ok=True,
+            )
         except (OSError, shutil.Error) as error:
             _log.error("tools.results_not_shared", error=repr(error))
 
@@ -165,6 +175,12 @@ class KeptResults:
             total -= _size_below(one)
             shutil.rmtree(one, ignore_errors=True)
         return total
+
+
+def _made_after(name: str, entry_id: str) -> bool:
+    """Return whether a kept result is younger than an entry; both have their time in their ids."""
+    found = name.removesuffix(_ENDING)
+    return _ID.fullmatch(found) is not None and found[-ULID_CHARS:] > entry_id[-ULID_CHARS:]
 
 
 def _scope(context: ToolCallContext) -> str:

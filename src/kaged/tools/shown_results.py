@@ -9,6 +9,7 @@ The result itself, which programs and the record of the call get, has the limits
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +27,11 @@ RESULT_TOKENS: Final = 8_000
 READ_TOOL: Final = "file.read"
 SEARCH_TOOL: Final = "search.grep"
 
+SHORT_CHARS: Final = 1_500
+"""A value that is shorter, and has no text of several lines, stays JSON."""
+
 _KB: Final = 1024
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,9 @@ class ShownResults:
             paged = None if view.paged is None else view.paged(value)
             if paged is not None:
                 return _paged(paged, limit)
-            text = text_of(value) if view.write is None else view.write(value)
+            text = _short(value) or text_of(value) if view.write is None else view.write(value)
         else:
-            text = text_of(value)
+            text = _short(value) or text_of(value)
         return await self.fit(text, context, limit, readers)
 
     async def fit(
@@ -99,6 +104,17 @@ class ShownResults:
             return _note(handle, first, last, total, size, searchable=SEARCH_TOOL in can)
 
         return fit_lines("", whole, 1, limit_tokens, left_out, least=least)
+
+
+def _short(value: JsonValue) -> str | None:
+    """Return a small value as compact JSON, which models read as well; None for any other.
+
+    Text of several lines is none: there the escapes cost more than all the rest.
+    """
+    if isinstance(value, str):
+        return None
+    written = _compact(value)
+    return written if len(written) <= SHORT_CHARS and "\\n" not in written else None
 
 
 def _paged(paged: PagedText, limit_tokens: int) -> str:

@@ -61,13 +61,13 @@ async def test_the_loop_goes_on_until_the_model_stops_calling_tools(tmp_path: Pa
         assert await lab.entries(end.session_id) == [
             "user: Look",
             "assistant: I look. <file.peek>",
-            "tool_result: [file.peek] seen: 1",
+            'tool_result: [file.peek] {"seen":1}',
             "assistant: Seen.",
         ]
         assert model.texts()[1:] == [
             "user: Look",
             "assistant: I look. <file_peek>",
-            "result file_peek: seen: 1",
+            'result file_peek: {"seen":1}',
         ]
         assert [one.name for one in lab.told("run.started", "turn.started", "turn.ended")] == [
             "run.started",
@@ -351,7 +351,7 @@ async def test_what_a_crash_cut_off_is_said_so_and_never_made_again(tmp_path: Pa
         assert end.text == "I see."
         assert len(spy.calls) == 1
         assert lab.model.texts()[3:] == [
-            "result file_peek: ok: true",
+            'result file_peek: {"ok":true}',
             shown(lab.model.requests[-1].messages[-1]),
         ]
         assert "[interrupted]" in lab.model.texts()[-1]

@@ -71,7 +71,7 @@ async def test_what_goes_to_the_model_and_comes_back_is_what_policies_make_of_it
         assert model.texts()[1:] == [
             "user: Tell the ***",
             "assistant: <file_peek>",
-            "result file_peek: text: a ***",
+            'result file_peek: {"text":"a ***"}',
         ]
         assert [one.data["text"] for one in lab.told("text.delta")] == ["The *** is out."]
         assert (await lab.entries(end.session_id))[-1] == "assistant: The *** is out."

@@ -205,12 +205,17 @@ def test_the_oldest_of_a_session_go_and_a_deleted_session_takes_all(tmp_path: Pa
         with pytest.raises(ToolError):
             kept.path(CONTEXT, str(gone))
     assert kept.path(CONTEXT, handles[2]).is_file()
-    kept.share("ses_1", "ses_9")
+    kept.share("ses_1", "ses_9", handles[-2] or "")
+    kept.share("ses_1", "ses_8", handles[-1])
+    later = replace(CONTEXT, session_id="ses_9")
+    assert kept.path(later, str(handles[-2])).is_file()
+    with pytest.raises(ToolError):
+        kept.path(later, handles[-1])  # the fork was made before
     kept.forget("ses_1")
     with pytest.raises(ToolError):
         kept.path(CONTEXT, handles[-1])
-    # A fork goes on reading what stands in its window, and keeps nothing of later ones.
-    assert kept.path(replace(CONTEXT, session_id="ses_9"), handles[-1]).is_file()
+    # A fork goes on reading what stands in its window.
+    assert kept.path(replace(CONTEXT, session_id="ses_8"), handles[-1]).is_file()
 
 
 def test_beyond_the_room_for_all_sessions_the_ones_that_rested_longest_go(tmp_path: Path) -> None:
