@@ -185,7 +185,7 @@ def test_at_a_terminal_questions_are_asked_and_the_agent_goes_on(operator: Opera
     assert running.wait(60) == 0, seen
     assert "Which colour?" in seen
     assert "2. blue" in seen
-    assert "\x1b[32m✓ ok" in seen
+    assert "\x1b[32m✓ " in seen
     assert "Thank you." in seen
     shown = operator.run("inbox", "list", "--all", "--json").stdout
     assert json.loads(shown)["items"][0]["answer"] is not None
