@@ -19,7 +19,7 @@ BUILT_IN = {
     "search": ["search.ast", "search.glob", "search.grep"],
     "code": ["code.lsp"],
     "debug": ["debug"],
-    "shell": ["shell.bash"],
+    "shell": ["shell.bash", "shell.jobs"],
     "kaged": [
         "kaged.ask",
         "kaged.checkpoint",
