@@ -27,7 +27,7 @@ DEFAULTS = [
 WORKFLOWS = DEFAULTS[5:]
 FILES = ["file.create", "file.read", "file.write"]
 SEARCH = ["search.ast", "search.glob", "search.grep"]
-OPT_IN = ["edit.text", "edit.ast", *FILES, *SEARCH, "code.lsp", "debug", "shell.bash"]
+OPT_IN = ["edit.text", "edit.ast", *FILES, *SEARCH, "code.lsp", "debug", "shell.bash", "shell.jobs"]
 TOOL = {
     "description": "Remembers.",
     "parameters_schema": {"type": "object", "properties": {}, "additionalProperties": False},
@@ -120,7 +120,7 @@ def test_a_star_stands_for_dots_too_and_for_nothing_of_another_namespace(
         "file.*": FILES,
         "kaged.c*": ["kaged.checkpoint"],
         "*.glob": ["search.glob"],
-        "s*": [*SEARCH, "shell.bash"],
+        "s*": [*SEARCH, "shell.bash", "shell.jobs"],
         "file": [],
         "d*": ["debug"],
     }
