@@ -201,6 +201,9 @@ async def _dispatcher() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
         def workspace(self, context: Any) -> Any:
             return workspace
 
+        def could_have(self, context: Any, name: str) -> bool:
+            return False
+
     context = ToolCallContext(
         session_id=ids.tagged("ses"),
         run_id=ids.tagged("run"),

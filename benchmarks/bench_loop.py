@@ -213,7 +213,6 @@ async def _nobody(_kept: KeptActor) -> None:
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
-    from kaged.app.driving import build_driver
     from kaged.app.sessions import build_sessions
     from kaged.audit import AuditLog, HeadFile, open_key
     from kaged.base import Ids, SystemClock
@@ -224,11 +223,13 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.config.reading import Loaded
     from kaged.events import EventHub
     from kaged.sessions.agent_tools import AgentToolService, ToolLinks
+    from kaged.sessions.driver_building import build_driver
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService
     from kaged.toolbox.project.person_uploads import PersonUploads
     from kaged.tools import Tool, ToolDefinition, ToolInvocation
+    from kaged.tools.kept_results import KeptResults
     from kaged.tools.outcome_stream import OutcomeStream
 
     clock = SystemClock()
@@ -251,6 +252,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         ready=_always_ready,
         closing=closing,
         uploads=PersonUploads(root / "uploads"),
+        kept=KeptResults(root / "results", lambda: ids.tagged("res")),
     )
     agent_tools = AgentToolService(
         audit,

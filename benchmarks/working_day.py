@@ -25,8 +25,10 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fakes.search_lab import opened_search_lab
-from fakes.tool_lab import ToolLab
+from fakes.search_lab import (  # pyright: ignore[reportMissingImports] - beside the tests
+    opened_search_lab,
+)
+from fakes.tool_lab import ToolLab  # pyright: ignore[reportMissingImports] - beside the tests
 from kaged.toolbox.ast import ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.search import search_tools

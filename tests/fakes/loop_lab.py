@@ -12,7 +12,6 @@ from fakes.played_model import PlayedModel, PlayedModels
 from fakes.readiness import always_ready
 from fakes.store_home import StoreHome
 from fakes.tool_lab import RecordedAudit
-from kaged.app.driving import build_driver
 from kaged.audit import AuditEvent
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
 from kaged.config.agents import AgentTree
@@ -25,6 +24,7 @@ from kaged.plugins.observers import Observed
 from kaged.projects.work_projects import WorkProjects
 from kaged.sessions.agent_run import RunState
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
+from kaged.sessions.driver_building import build_driver
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.label_entries import open_labels
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent

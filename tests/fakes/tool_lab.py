@@ -123,6 +123,9 @@ class LabCallers:
     def workspace(self, context: ToolCallContext) -> Workspace:
         return self.own_workspace
 
+    def could_have(self, context: ToolCallContext, name: str) -> bool:
+        return False
+
 
 class ToolLab:
     """A dispatcher with the given tools, all enabled for one caller, on the folder `root`.

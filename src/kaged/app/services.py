@@ -8,15 +8,12 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Clock, JsonObject, KagedError, Tasks
-from kaged.base.lazy_dataclass import dataclass
+from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.log import get_logger
-from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
 from kaged.config.credentials_section import OAuthClient as ClientSection
 from kaged.config.providers import (
     PROGRAMS,
-    CapabilitiesSection,
     Provider,
     ProviderType,
     plan_providers,
@@ -42,7 +39,7 @@ from kaged.services.connection_health import ConnectionHealth
 from kaged.services.contract import CapabilityProvider
 from kaged.services.credential_vault import VaultSecrets
 from kaged.services.idempotency import MutatingCalls
-from kaged.services.limits import KeptLimits, RateLimits
+from kaged.services.limits import RateLimits, keep_limits
 from kaged.services.linking import AccountLinking
 from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
@@ -55,13 +52,9 @@ from kaged.services.registry import CapabilityRegistry
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
-from kaged.services.vault_key import FileRing, ring_stores
-from kaged.services.vault_opening import open_vault
+from kaged.services.vault_opening import open_memory
 from kaged.store import Store
 from kaged.store.account_share_rows import AccountShareRows
-from kaged.store.service_call_rows import ServiceCallRows
-from kaged.store.service_rows import ServiceRows
-from kaged.store.vault_rows import VaultRows
 from kaged.tools.call_approvals import CallApprovals
 from kaged.tools.session_labels import SessionLabels
 
@@ -70,15 +63,6 @@ TOKEN_S: Final = 20.0
 """How long the server of a credential's tokens may take."""
 
 _log = get_logger("kaged.services")
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """What of the accounts outlives the process."""
-
-    rows: ServiceRows
-    calls: ServiceCallRows
-    vault: Vault
 
 
 def _credential_secrets(vault: Vault, clock: Clock) -> VaultSecrets:
@@ -126,7 +110,7 @@ async def build_services(
     section = config.capabilities
     first_party = FirstPartyProviders(clock, settings.places.config_dir, closing)
     key = signing_key(environ, audit)
-    memory = await _open_memory(settings, section, environ, store, clock)
+    memory = await open_memory(settings, section, environ, store, clock)
 
     def on_plan(plan: MutationPlan) -> None:
         hub.publish(TOPIC, "services.approval_wanted", {"plan_id": plan.plan_id})
@@ -151,7 +135,7 @@ async def build_services(
         allowed=section.share_accounts,
     )
     limits = RateLimits(clock)
-    await _keep_limits(limits, memory.rows, closing)
+    await keep_limits(limits, memory.rows, closing)
     flows = AuthFlows(
         memory.rows,
         accounts,
@@ -255,25 +239,3 @@ async def build_services(
         )
     services.plan(planned, problems)
     return services
-
-
-async def _open_memory(
-    settings: Settings,
-    section: CapabilitiesSection,
-    environ: Mapping[str, str],
-    store: Store,
-    clock: Clock,
-) -> _Memory:
-    stores = ring_stores(section.vault_key, settings.vault_key, environ)
-    replacement = FileRing(settings.vault_replacement_key)
-    vault = await open_vault(VaultRows(store), stores, replacement, clock)
-    return _Memory(ServiceRows(store), ServiceCallRows(store), vault)
-
-
-async def _keep_limits(limits: RateLimits, rows: ServiceRows, closing: AsyncExitStack) -> None:
-    kept = KeptLimits(limits, rows)
-    await kept.load()
-    closing.push_async_callback(kept.save)
-    tasks = Tasks("rate limits", report_kind)
-    closing.push_async_callback(tasks.close)
-    tasks.start(kept.keep(), "keep")

@@ -23,15 +23,12 @@ from kaged.app.project_work import build_project_work
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
 from kaged.app.skills import build_skills
-from kaged.audit import AuditEvent
-from kaged.base import JsonValue, KagedError, Tasks
+from kaged.base import JsonValue, Tasks
 from kaged.base.checks import CheckRow
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cage import Spawner
 from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits
-from kaged.cage.net import NetGate
-from kaged.cage.orphan_processes import end_stale
+from kaged.cage.opening import open_cages
 from kaged.config.settings import Settings
 from kaged.diagnostics.doctor import CageCheck, Live, examine
 from kaged.diagnostics.people_check import people_row
@@ -119,7 +116,9 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
     # What runs guests: cages with their network gate, and the plugins in them.
     # Whatever could be guarded waits until these stand; the project is opening until then.
     readiness = ProjectReadiness(lambda: float(state.settings.daemon.value.daemon.opening_seconds))
-    net_gate, spawner = _open_cages(core, closing)
+    with gates.passing("cages", "The cages that guests live in.") as gate:
+        net_gate, spawner = open_cages(settings, audit.post, clock, closing)
+        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
     active_pipeline = ActivePipeline()
     traces = TraceLog(
         store, audit.redactor, clock, lambda: state.settings.daemon.value.pipeline.traces
@@ -451,7 +450,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
                 *pipeline.warnings(),
                 *mcp.warnings(),
                 *accounts.warnings(),
-                *_restricted(projects),
+                *projects.warnings(),
             ],
         ),
         doctor=doctor,
@@ -473,42 +472,6 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         access=access,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
-
-
-def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:
-    """Prepare cages and their network gate. Raises `home_unusable`."""
-    audit, settings = core.audit, core.state.settings
-    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
-    closing.push_async_callback(net_gate.close)
-    with core.gates.passing("cages", "The cages that guests live in.") as gate:
-        try:
-            spawner = Spawner(
-                cage_settings(settings),
-                gate=net_gate,
-                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
-                clock=core.clock,
-            )
-        except OSError as error:
-            raise KagedError(
-                f"Cages cannot be prepared: {error.strerror or error}.",
-                code="home_unusable",
-                fix="Free some disk space, or make the home writable.",
-            ) from error
-        closing.push_async_callback(spawner.close)
-        if orphans := end_stale():
-            named: list[JsonValue] = [{"pid": one.pid, "name": one.name} for one in orphans]
-            audit.post(AuditEvent("cage.orphans_ended", {"processes": named}))
-        spawner.recover_protected()
-        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
-    return net_gate, spawner
-
-
-def _restricted(projects: ProjectService) -> list[str]:
-    return [
-        f"project {slug} is restricted to reading until you agree to what its files ask for: "
-        f"`kaged project trust {slug}`"
-        for slug in projects.restricted()
-    ]
 
 
 def _watch(core: DaemonCore, projects: ProjectService, mcp: McpService) -> None:

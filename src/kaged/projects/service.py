@@ -115,6 +115,14 @@ class ProjectService:
         found = (one for one in self._loaded.values() if one.tree is not None and not one.trusted)
         return sorted(one.record.slug for one in found)
 
+    def warnings(self) -> list[str]:
+        """Return what a person should know of the loaded projects."""
+        return [
+            f"project {slug} is restricted to reading until you agree to what its files ask for: "
+            f"`kaged project trust {slug}`"
+            for slug in self.restricted()
+        ]
+
     async def restore(self) -> None:
         """Load what was loaded when the daemon last ended. A project that fails stays, as failed.
 

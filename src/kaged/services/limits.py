@@ -9,12 +9,14 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from kaged.base import Clock, JsonObject, JsonValue, KagedError
+from kaged.base import Clock, JsonObject, JsonValue, KagedError, Tasks
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
+from kaged.base.tasks import report_kind
 from kaged.services.errors import CapabilityRateLimited
 from kaged.store.service_rows import ServiceRows, StateKey
 
@@ -211,3 +213,13 @@ class KeptLimits:
         except KagedError as error:
             self._limits.changed = True
             _log.warning("services.limits_not_kept", error=error.message)
+
+
+async def keep_limits(limits: RateLimits, rows: ServiceRows, closing: AsyncExitStack) -> None:
+    """Go on counting where the last daemon stopped, and keep the counts while this one lives."""
+    kept = KeptLimits(limits, rows)
+    await kept.load()
+    closing.push_async_callback(kept.save)
+    tasks = Tasks("rate limits", report_kind)
+    closing.push_async_callback(tasks.close)
+    tasks.start(kept.keep(), "keep")

@@ -9,13 +9,27 @@ needs it any more, the replacement becomes part of the vault's key.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from kaged.base import Clock, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.base.log import get_logger
+from kaged.config.providers import CapabilitiesSection
+from kaged.config.settings import Settings
 from kaged.services.vault import CredentialScope, Vault, VaultLock
-from kaged.services.vault_key import PUT_BACK, FileRing, KeyRing, RingStore, key_invalid, new_ring
+from kaged.services.vault_key import (
+    PUT_BACK,
+    FileRing,
+    KeyRing,
+    RingStore,
+    key_invalid,
+    new_ring,
+    ring_stores,
+)
+from kaged.store import Store
+from kaged.store.service_call_rows import ServiceCallRows
+from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
 
 SAMPLES_PER_KEY: Final = 4
@@ -24,6 +38,29 @@ SAMPLES_PER_KEY: Final = 4
 _NO_KEY: Final = KeyRing("", {})
 
 _log = get_logger("kaged.services")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountMemory:
+    """What of the accounts outlives the process."""
+
+    rows: ServiceRows
+    calls: ServiceCallRows
+    vault: Vault
+
+
+async def open_memory(
+    settings: Settings,
+    section: CapabilitiesSection,
+    environ: Mapping[str, str],
+    store: Store,
+    clock: Clock,
+) -> AccountMemory:
+    """Open the vault where the operator keeps its key, beside what is stored in the open."""
+    stores = ring_stores(section.vault_key, settings.vault_key, environ)
+    replacement = FileRing(settings.vault_replacement_key)
+    vault = await open_vault(VaultRows(store), stores, replacement, clock)
+    return AccountMemory(ServiceRows(store), ServiceCallRows(store), vault)
 
 
 async def open_vault(
