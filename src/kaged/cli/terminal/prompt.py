@@ -72,7 +72,7 @@ class ChatPrompt:
             **session,
         )
         # Writing above the prompt would switch the terminal's own echo on for that moment.
-        self._session.app.input.cooked_mode = nullcontext  # type: ignore[method-assign]  # as above
+        self._session.app.input.cooked_mode = nullcontext
         self._session.app.before_render += self._look
         self._session.app.ttimeoutlen = KEY_PAUSE_S
         self._session.app.timeoutlen = KEY_PAUSE_S
