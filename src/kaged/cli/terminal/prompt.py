@@ -8,7 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from prompt_toolkit import PromptSession
@@ -71,6 +71,8 @@ class ChatPrompt:
             refresh_interval=REFRESH_S,
             **session,
         )
+        # Writing above the prompt would switch the terminal's own echo on for that moment.
+        self._session.app.input.cooked_mode = nullcontext
         self._session.app.before_render += self._look
         self._session.app.ttimeoutlen = KEY_PAUSE_S
         self._session.app.timeoutlen = KEY_PAUSE_S
