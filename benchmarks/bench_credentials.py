@@ -20,7 +20,8 @@ import uvloop
 from kaged.base import SystemClock, Tasks
 from kaged.cage.gate_port import BoundConnection
 from kaged.cage.net.relay import RelayBuffer, RelayResult, SocketRelay
-from kaged.credentials.cage_gate import CageGate, CredentialGate
+from kaged.credentials.cage_gate import CageGate
+from kaged.credentials.credential_gate import CredentialGate
 from kaged.credentials.requests import RequestHead, admit
 from kaged.kernel.bindings import (
     BEARER,

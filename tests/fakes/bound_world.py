@@ -20,7 +20,8 @@ from cryptography.x509.oid import NameOID
 
 from kaged.base import SystemClock, Tasks
 from kaged.cage.gate_port import BoundConnection, BoundResult
-from kaged.credentials.cage_gate import CageGate, CredentialGate
+from kaged.credentials.cage_gate import CageGate
+from kaged.credentials.credential_gate import CredentialGate
 from kaged.credentials.events import RequestEvent
 from kaged.kernel.bindings import (
     CageCredential,

@@ -9,8 +9,8 @@ from kaged.base import Clock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import Spawner
 from kaged.config.settings import Settings
-from kaged.credentials.cage_gate import CredentialGate
 from kaged.credentials.cage_kit import CageKits, CageUser
+from kaged.credentials.credential_gate import CredentialGate
 from kaged.credentials.credential_service import CredentialService
 from kaged.credentials.credential_trial import TrialRun
 from kaged.credentials.secret_keeper import SecretKeeper

@@ -17,7 +17,6 @@ UNKNOWN_STATUS: Final = 500
 
 EDGE: _Rows = {
     "access_denied": (403, "The caller is known and may not come in here."),
-    "acp_stream_ended": (400, "What an editor sends to `kaged acp` cannot be read."),
     "bind_failed": (500, "An address could not be listened on; `data.address` names it."),
     "daemon_stopping": (503, "The daemon is on its way out and takes no more work."),
     "headers_too_large": (431, "The head of a request is over the limit."),
@@ -210,6 +209,7 @@ _PLUGINS: _Rows = {
     "tool_name_invalid": (422, "A plugin's tool must be the plugin's name, a dot and a word."),
 }
 _PIPELINE: _Rows = {
+    "acp_stream_ended": (400, "What an editor sends to `kaged acp` cannot be read."),
     "mcp_answer_invalid": (502, "An MCP server answered with an invalid result."),
     "mcp_call_failed": (502, "An MCP server refused a call, or its tool failed."),
     "mcp_prompt_not_found": (404, "The served agent has no such prompt."),

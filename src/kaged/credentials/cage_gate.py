@@ -1,44 +1,25 @@
-"""`CredentialGate` and `CageGate`: who serves the bound connections of cages."""
+"""`CageGate`: serves the bound connections of one cage."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from kaged.base import Clock
 from kaged.cage.gate_port import BoundConnection, BoundResult
 from kaged.credentials.authority import H2, HTTP1, CageAuthority
 from kaged.credentials.conversation import Conversation
-from kaged.credentials.events import RecordRequest, RequestLog
+from kaged.credentials.events import RequestLog
 from kaged.credentials.link import Link
 from kaged.credentials.needles import Needles
 from kaged.credentials.rates import Rates
 from kaged.credentials.refusals import RefusalRule, without_value
-from kaged.kernel.bindings import CageCredentials, NoValue, NoValueReason, SecretValue
+from kaged.kernel.bindings import CageCredentials, NoValue, NoValueReason, SecretValue, ValueOf
 
-ValueOf: TypeAlias = Callable[[str], Awaitable[SecretValue | NoValue]]
-"""Looks the value of a credential up by its name."""
 _HANDSHAKE_S: Final = 15.0
 _TLS_RECORD: Final = 0x16
 _OFFERS_H2: Final = b"\x02h2"
-
-
-class CredentialGate:
-    """Opens the gates of cages that hold credentials. One per daemon."""
-
-    def __init__(self, record: RecordRequest, clock: Clock) -> None:
-        self._record = record
-        self._clock = clock
-
-    def open(self, credentials: CageCredentials, value_of: ValueOf, what: str) -> CageGate:
-        """Return the gate of one cage; `what` names its owner for the audit log.
-
-        Made before the cage, because its authority's certificate goes into the cage.
-        """
-        log = RequestLog(what, self._record, self._clock)
-        return CageGate(credentials, value_of, log, self._clock)
 
 
 class CageGate:

@@ -6,7 +6,7 @@ Placeholders are made anew for every cage: one that is carried elsewhere is wort
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from kaged.kernel.bindings import (
     NoValue,
     NoValueReason,
     SecretValue,
+    ValueOf,
     new_placeholder,
 )
 from kaged.kernel.credential_grants import AgentCage, ServerCage, decide_credential
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 MAX_TOLD: Final = 1000
 
 CageUser: TypeAlias = AgentCage | ServerCage
-ValueOf: TypeAlias = Callable[[str], Awaitable[SecretValue | NoValue]]
-"""Returns the value of a credential by name, at the moment of a request."""
 
 _log = get_logger("kaged.credentials")
 

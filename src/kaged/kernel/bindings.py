@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import field
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from kaged.base.errors import KagedError
 from kaged.base.lazy_dataclass import dataclass
@@ -343,3 +343,7 @@ class NoValue:
     reason: NoValueReason
     detail: str
     fix: str = ""
+
+
+ValueOf: TypeAlias = Callable[[str], Awaitable[SecretValue | NoValue]]
+"""Returns the value of a credential by name, at the moment of a request."""

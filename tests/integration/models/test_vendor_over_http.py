@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -132,7 +133,9 @@ async def test_a_whole_conversation_goes_over_the_wire_as_it_is_meant(lab: Make)
         UserMessage("and?"),
     )
     events, turn = await found.ask(window, tools=[READ], settings={"temperature": 0.5})
-    assert turn.message == AssistantMessage("All calm.", (), "Let me see.")
+    assert replace(turn.message, parts=None) == AssistantMessage("All calm.", (), "Let me see.")
+    assert turn.message.parts is not None
+    assert [one.kind for one in turn.message.parts.parts][-1] == "text"
     assert [e.text for e in events if isinstance(e, TextDelta)] == ["All ", "calm."]
     assert "".join(e.text for e in events if isinstance(e, ThinkingDelta)) == "Let me see."
     assert (turn.usage.input_tokens, turn.usage.output_tokens) == (11, 7)

@@ -147,7 +147,7 @@ async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(lab: Lab
         "stderr": "",
         "exit_code": 137,
         "timed_out": True,
-        "signal": 15,
+        "signal": 9,
     }
     assert alarm.asked == [2.0, 5.0]
 

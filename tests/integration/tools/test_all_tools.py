@@ -320,7 +320,7 @@ async def test_every_result_is_plain_json_of_the_promised_shape(tool_service: Al
     rest = set(tool_service.tool_service.registry.names()) - used
     assert rest == {
         "kaged.todo", "kaged.ask", "kaged.form", "kaged.checkpoint", "kaged.workflow.trigger",
-        "kaged.workflow.status", "skill.load", "skill.run",
+        "kaged.workflow.status", "skill.load", "skill.run", "kaged.upload", "shell.jobs",
     }  # fmt: skip  # their labs check the shape of every result (ToolLab.call_with)
 
 

@@ -148,7 +148,7 @@ async def test_limits_beyond_safe_bounds_are_refused(tmp_path: Path, limits: str
 async def test_further_shells_run_programs_when_they_are_enabled(tmp_path: Path) -> None:
     words = ["python", *(["node"] if shutil.which("node") else [])]
     async with stage(tmp_path, f"[tools]\nshells = {words}") as tool_service:
-        names = ("shell.bash", *(f"shell.{word}" for word in sorted(words)))
+        names = ("shell.bash", "shell.jobs", *(f"shell.{word}" for word in sorted(words)))
         assert set(tool_service.tool_service.registry.names("shell")) == set(names)
         code = "import sys\nprint('it is', \"$HOME\", 6 * 7)\nsys.exit(3)"
         for agent in ("primary", CODER):
@@ -180,7 +180,7 @@ async def test_further_shells_run_programs_when_they_are_enabled(tmp_path: Path)
 
 async def test_without_a_word_of_the_operator_there_is_one_shell(tmp_path: Path) -> None:
     async with stage(tmp_path, "") as tool_service:
-        assert tool_service.tool_service.registry.names("shell") == ("shell.bash",)
+        assert tool_service.tool_service.registry.names("shell") == ("shell.bash", "shell.jobs")
         assert await tool_service.refusal("shell.python", code="1") == "tool_not_found"
 
 

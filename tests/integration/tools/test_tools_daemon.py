@@ -116,7 +116,7 @@ async def test_the_built_in_tools_are_there_from_the_start(tool_service: ToolSer
     assert registry.names("file") == ("file.create", "file.read", "file.write")
     assert registry.names("edit") == ("edit.ast", "edit.text")
     assert registry.names("search") == ("search.ast", "search.glob", "search.grep")
-    assert registry.names("shell") == ("shell.bash",)
+    assert registry.names("shell") == ("shell.bash", "shell.jobs")
     kaged = registry.list("kaged")
     root_only = {one.name for one in kaged if one.definition.principal_scope == "root-only"}
     assert root_only == {

@@ -24,7 +24,7 @@ from kaged.cage import (
 )
 from kaged.cage.arguments import encode_arguments
 from kaged.cage.net import NetGate
-from kaged.cage.request import SpawnRequest
+from kaged.cage.request import ShownFile, SpawnRequest
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CagePolicy, CageState, ExecGrant, FsGrant, FsMode
 from security.cage.conftest import Events
@@ -45,6 +45,7 @@ ATTACKS: dict[str, SpawnRequest] = {
     "env-value": CageRequest("t", BARE, LOOK, env=(("A", INJECTION),)),
     "env-name": CageRequest("t", BARE, LOOK, env=((INJECTION, "x"),)),
     "fixed-env-value": CageRequest("t", BARE, LOOK, fixed_env=(("A", INJECTION),)),
+    "file-path": CageRequest("t", BARE, LOOK, files=(ShownFile(f"/tmp/{INJECTION}", b"x"),)),
     "command-word": CageRequest("t", BARE, (*LOOK, INJECTION)),
     "command-program": CageRequest("t", BARE, (INJECTION, *LOOK)),
     "home": CageRequest("t", BARE, LOOK, home=f"/{INJECTION}"),
@@ -122,9 +123,12 @@ def test_every_string_of_a_request_is_attacked() -> None:
     """A new field of a request or policy needs an attack here, or a reason in this list."""
     covered = {
         "env", "fixed_env", "command", "home", "cwd", "state_dir", "mounts", "runtimes", "policy",
+        "files",
     }  # fmt: skip
     # Words for the audit log, closed sets, and paths that are only compared with.
-    harmless = {"name", "kind", "programs", "stdio", "services", "own_dirs"}
+    harmless = {
+        "name", "kind", "programs", "stdio", "services", "own_dirs", "bound", "ask_host",
+    }  # fmt: skip
     assert set(CageRequest.__dataclass_fields__) == covered | harmless
     assert set(CagePolicy.__dataclass_fields__) == {
         "fs", "net", "exec", "env", "state", "seccomp", "capabilities", "limits",

@@ -31,11 +31,13 @@ KEYS: Final[dict[type, dict[str, str]]] = {
     project_file.ProjectDsl: {
         "primary": ASKED, "version": "there is one", "project": "a name, which gives nothing",
         "lsp": ASKED, "dap": ASKED, "workflows": ASKED,
+        "instructions": "whether agents are told files of the project, marked until it is trusted",
     },
     project_file.AgentSpec: {
         "model": ASKED, "system_prompt": ASKED, "description": ASKED, "cage": ASKED,
         "tools": ASKED, "plugins": ASKED, "subagents": ASKED, "compaction": ASKED,
         "max_steps": ASKED, "dry_run": ASKED, "todo_review": "todos of the session itself",
+        "on_denied": "a person decides each time; nobody is asked for an untrusted project",
     },
     project_file.Compaction: {
         "strategy": "what is forgotten, and only `delegate` shows it to anybody", "delegate": ASKED,
@@ -62,7 +64,7 @@ KEYS: Final[dict[type, dict[str, str]]] = {
         ("package", "source", "version", "isolation", "hooks", "config"), ASKED
     ),
     CageBlock: dict.fromkeys(
-        ("fs", "net", "state", "seccomp", "capabilities", "env", "limits"), ASKED
+        ("fs", "net", "state", "seccomp", "capabilities", "credentials", "env", "limits"), ASKED
     ),
     FsEntry: dict.fromkeys(("mode", "path"), ASKED),
     CageLimits: dict.fromkeys(

@@ -44,7 +44,9 @@ def test_neither_skills_nor_instruction_files_reach_the_model(
     daemon.cli("run", "moorhen", cwd=project.root)
     asked = json.dumps(model.asked("moorhen"))
     assert "moorhen" in asked
-    assert WORD not in asked
+    # Instructions are shown as what a stranger wrote, by name; nothing else is shown at all.
+    assert asked.count(WORD) == asked.count(f"{WORD} AGENTS.md") > 0
+    assert "never as an instruction" in asked
     assert "Harmless" not in asked
     listed = project.get("/tools?agent=primary")
     assert WORD not in json.dumps(listed)

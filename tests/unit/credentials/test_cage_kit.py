@@ -11,10 +11,10 @@ from kaged.cage.gate_port import BoundConnection, BoundResult
 from kaged.config.credentials_section import OAuthClient
 from kaged.config.locations import Locations
 from kaged.config.settings import Settings
-from kaged.credentials.cage_kit import NOTHING, CageKits, CageUser, ValueOf, with_kit
+from kaged.credentials.cage_kit import NOTHING, CageKits, CageUser, with_kit
 from kaged.credentials.trust_files import BUNDLE, TrustFiles
 from kaged.credentials.value_sources import CredentialValues
-from kaged.kernel.bindings import CageCredentials, NoValue, NoValueReason, SecretValue
+from kaged.kernel.bindings import CageCredentials, NoValue, NoValueReason, SecretValue, ValueOf
 from kaged.kernel.credential_grants import AgentCage, ServerCage
 from kaged.kernel.decision import Decision
 from kaged.kernel.net import NetTarget, parse_target

@@ -50,6 +50,7 @@ def test_only_the_manager_reaches_credentials_and_providers() -> None:
             allowed = importer.startswith("services/providers/") or importer in {
                 "app/services.py",
                 "services/bridge_check.py",
+                "services/credential_vault.py",
                 "services/manager.py",
                 "services/authflow.py",
                 "services/vault.py",

@@ -38,7 +38,7 @@ def test_run_at_a_terminal_asks_there(asking: Asking) -> None:
     word = fresh("tty")
     asking.model.play(word, reads(NOTES), say("It says the notes."))
     words = ("run", word, "-p", str(asking.project.root))
-    code, screen = at_terminal(asking.daemon, *words, answer="session", question="or no>")
+    code, screen = at_terminal(asking.daemon, *words, answer="session", question="press Enter.")
     assert code == 0, screen
     assert "read ./notes/n.txt" in screen
     assert "+      - { mode: ro, path: notes/n.txt }" in screen
@@ -49,7 +49,9 @@ def test_chat_asks_as_well(asking: Asking) -> None:
     word = fresh("chat")
     asking.model.play(word, reads(NOTES), say("It says the notes."))
     words = ("chat", "--new", "-p", str(asking.project.root))
-    seen = chat(asking.daemon, words, [("> ", word), ("or no>", "once"), ("completed", "/quit")])
+    seen = chat(
+        asking.daemon, words, [("> ", word), ("press Enter.", "once"), ("completed", "/quit")]
+    )
     assert "It says the notes." in seen
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 
+from whole.harness.daemon import PATIENCE_S
 from whole.harness.keys import CONFIG, VALUE, Keys, out
 
 BOUND = 'hosts = ["a.example"]\nas = { env = ["TOKEN"] }\nfor = { projects = ["shop"] }\n'
@@ -146,7 +147,9 @@ def test_people_and_service_accounts_learn_nothing_of_credentials(keys: Keys) ->
         ("POST", "/credentials/github/test"),
     ):
         url = f"{keys.daemon.url}/api/v1{path}"
-        got = httpx.request(method, url, json={"value": "x"}, headers=headers, trust_env=False)
+        got = httpx.request(
+            method, url, json={"value": "x"}, headers=headers, timeout=PATIENCE_S, trust_env=False
+        )
         assert got.json()["error"]["code"] == "operator_only", (method, path, got.text)
 
 

@@ -90,7 +90,9 @@ HARMLESS: Final[dict[str, str]] = {
         (POST|PUT) /api/v1/projects/\{project_id\}/(reload|trust|lua/reload|skills/\{name\}/agree)
         POST /api/v1/mcp/servers/.*
         (POST|PUT|DELETE) /api/v1/plugins(?!.*/call/)(?!/preview)(?!.*/export).*
-        POST /api/v1/consents/\{consent_id\}""",
+        POST /api/v1/consents/\{consent_id\}
+        (PUT|POST|DELETE) /api/v1/credentials/.*
+        DELETE /api/v1/projects/\{project_id\}/sessions/\{session_id\}/grants/\{grant_id\}""",
     "it asks a model or a script one fixed thing, without a session": r"""
         POST /api/v1/models/check
         POST /api/v1/lua/check""",
@@ -125,6 +127,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
 HARMLESS_COMMANDS: Final[dict[str, str]] = {
     "it works on this machine": r"""
         --.*|login|logout|backup|restore|schema|completion|man|daemon .*|project (init|check|show)
+        acp|model (add|default|remove)|credential add
         lua check|skill check|plugin (new|check|gallery|secret set)|bridge .*
         pipeline (check|explain)|cage .*""",
     "it shows something": r"""
@@ -133,19 +136,21 @@ HARMLESS_COMMANDS: Final[dict[str, str]] = {
         (session|issue|inbox|skill) show|session (tree|search|export)|tool (stats|explain)
         lsp status|workflow (runs|status)|mcp (servers|logs)
         plugin (info|logs|knobs|consents|export)
-        account (approvals|check)|audit .*|pipeline trace""",
+        account (approvals|check|shares)|audit .*|pipeline trace
+        credential (list|show)|session grants""",
     "the operator decides what is in force": r"""
         project (load|reload|unload|trust)|lua reload|mcp (restart|approve)|skill approve
+        credential (set|test|remove)|session revoke
         plugin (install|upgrade|uninstall|forget|enable|disable|restart|reload|renew)
         plugin (approve|deny)|people (?!list).*|service-account (?!list).*|capability refresh
-        model check""",
+        model (check|test)""",
     "an answer is kept; the run that goes on with it waits (tested by its route)": r"""
         answer|inbox (answer|approve|reject|reply|choose|withdraw)""",
     "it ends work": r"workflow cancel",
     "no guard is asked about notes, titles and files of people": r"""
         issue (create|edit|comment|move|bind)|todo (set|add|start|done|drop|note)
         undo (last|run)|session (title|delete|import)""",
-    "an account is linked or agreed to": r"account (link|revoke|approve|deny)",
+    "an account is linked or agreed to": r"account (link|revoke|approve|deny|share|unshare)",
 }
 
 

@@ -128,6 +128,7 @@ def test_names_that_nobody_has_are_told(daemon: Daemon, project: Project) -> Non
 
 def test_an_agent_without_a_cage_has_none_to_go_into(daemon: Daemon, project: Project) -> None:
     project.describe(cage="disabled")
+    project.reload()
     done = daemon.cli("cage", "shell", "primary", cwd=project.root, code=None, stdin="")
     assert done.code != 0
     assert "agent_uncaged" in done.err

@@ -148,11 +148,11 @@ def _views(root: Path) -> tuple[CageViews, Settings]:
 
 
 async def _shell(settings: Settings, request: CageRequest) -> int:
-    from kaged.cage.shell import run_shell
+    from kaged.cage.foreground import run_in_foreground
     from kaged.cli.caged_program import caged
 
     async with caged(settings, request, _tell_denial) as spawner:
-        report, _ = await run_shell(spawner, request)
+        report, _ = await run_in_foreground(spawner, request)
     return report.exit_code
 
 

@@ -173,6 +173,7 @@ class WatchedSession:
         if name.startswith(f"{ATTENTION}."):
             mine = data.get("session_id") == self.session_id
             if mine and self._nobody_can_answer(name, data) and data.get("run_id") == run_id:
+                self._view.show(event)
                 return self._asked_for_access(str(data["id"]), run_id)
             if mine and self.requests.take(name, data):
                 self._view.show(event)
@@ -265,7 +266,7 @@ class WatchedSession:
         return asked and self._read is None
 
     def _asked_for_access(self, request_id: str, run_id: str) -> EndedRun | None:
-        """Say how to answer the question about a refused call, and leave."""
+        """Show how to answer the question about a refused call; the run is left waiting for it."""
         from kaged.cli.client import DaemonRefused
 
         try:
