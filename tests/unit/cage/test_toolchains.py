@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,13 @@ def test_what_the_cage_may_change_is_not_believed(home: Home) -> None:
     home.program(".nvm/versions/node/v22.1.0/bin/node")
     assert home.bins("python", home.path / ".nvm")
     for changeable in (".pyenv", ".pyenv/versions", ".pyenv/versions/3.12.1", ""):
+        assert not home.bins("python", home.path / changeable)
+    outside = home.path.parent / "opt/python"
+    (outside / "bin").mkdir(parents=True)
+    shutil.copy(home.path / ".pyenv/versions/3.12.1/bin/python3", outside / "bin")
+    (home.path / ".pyenv/versions/planted").symlink_to(outside)
+    assert ".pyenv/versions/planted/bin" in home.bins("python")
+    for changeable in (".pyenv", ".pyenv/versions"):
         assert not home.bins("python", home.path / changeable)
     moved = home.path / "work/versions"
     (home.path / "work").mkdir()

@@ -167,7 +167,12 @@ def test_a_link_to_elsewhere_in_the_home_shows_nothing(tools: Tools) -> None:
     link = tools.home / ".nvm/versions/node/v99.0.0"
     link.symlink_to(tools.home / "work/secret")
     try:
-        assert out(tools.project("links", "node"), "node") == "node of the person\n"
+        shop = tools.project("links", "node")
+        said = out(shop, f"node; {link}/bin/node; ls {tools.home}/work; echo $PATH")
+        assert said.startswith("node of the person\n")
+        assert "stolen" not in said
+        assert "v99" not in said.splitlines()[-1]
+        assert "secret" not in said.replace(f"{tools.home}/work", "")
     finally:
         link.unlink()
 
