@@ -247,6 +247,27 @@ def test_a_folder_for_packages_that_is_a_link_or_not_a_projects_is_refused(home:
             kits_of(home).kit(policy, project)
 
 
+def test_a_root_daemon_gives_the_folder_to_whom_the_cage_will_run_as(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[str, int, int]] = []
+
+    def chown(path: Path, uid: int, gid: int, *, follow_symlinks: bool) -> None:
+        assert not follow_symlinks
+        given.append((path.name, uid, gid))
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("os.chown", chown)
+    root = home.path / "work"
+    root.mkdir()
+    grants = (FsGrant("/etc", FsMode.RO), FsGrant(f"{root}/*", FsMode.RW))
+    policy = CagePolicy(fs=grants, toolchains=(Toolchain.PYTHON,))
+    kits_of(home).kit(policy, "prj_a")
+    owner = root.stat()
+    assert given == [("prj_a", owner.st_uid, owner.st_gid)]
+    assert (home.path / ".cache/kaged/packages").stat().st_mode & 0o777 == 0o711
+
+
 def test_a_persons_own_try_of_a_cage_has_the_programs_and_keeps_nothing(home: Home) -> None:
     python = home.program(".pyenv/versions/3.12.1/bin/python3").parent
     policy = policy_of(home.path / "work", "python")

@@ -141,8 +141,6 @@ def _changeable(grant: FsGrant) -> str:
 
 def _give_to_owner(place: Path, policy: CagePolicy) -> None:
     """Let a root daemon's cages run as the owner of what they write, as without a cache."""
-    for grant in policy.fs:
-        if grant.mode is FsMode.RW:
-            owner = os.stat(_fixed(grant))  # noqa: PTH116 - string paths throughout
-            os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
-            return
+    for grant in sorted(policy.fs, key=lambda one: one.mode is not FsMode.RW)[:1]:
+        owner = os.stat(_fixed(grant))  # noqa: PTH116 - string paths throughout
+        os.chown(place, owner.st_uid, owner.st_gid, follow_symlinks=False)
