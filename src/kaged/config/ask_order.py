@@ -31,7 +31,7 @@ def widening(agreed: Ask, asked: Ask) -> tuple[AskedThing, ...]:
 def _agreed(known: Mapping[str, AskedThing], asked: AskedThing) -> bool:
     about, _, what = asked.key.partition(": ")
     kind = what.partition(" ")[0]
-    if kind in ("net", "grant"):
+    if kind in ("net", "grant", "toolchain"):
         cage = known.get(f"{about}: cage")
         if cage is not None and cage.value is None:
             return True  # no cage at all was agreed to

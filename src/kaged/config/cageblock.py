@@ -28,6 +28,7 @@ from kaged.kernel.policy import (
     FsMode,
     SeccompProfile,
 )
+from kaged.kernel.toolchains import Toolchain
 
 MAX_MOUNTS: Final = 200
 MAX_NET_TARGETS: Final = 200
@@ -150,6 +151,12 @@ class CageBlock:
         "name. The operator's `[credentials.NAME]` has to grant each of them.",
         default=(),
     )
+    toolchains: tuple[Toolchain, ...] = key(
+        ListOf(Choice(Toolchain), unique=True),
+        "Languages whose tools it sees read-only where version managers keep them in the home, "
+        "first on PATH, with package caches of the project's own.",
+        default=(),
+    )
     env: Mapping[str, str] = key(
         MapOf(ENV_VALUE, ENV_NAME),
         "Environment variables of processes in the cage.",
@@ -168,6 +175,7 @@ class CageBlock:
             seccomp=self.seccomp,
             capabilities=frozenset(self.capabilities),
             credentials=self.credentials,
+            toolchains=self.toolchains,
             env=tuple(self.env.items()),
             limits=self.limits.over(limits),
         )

@@ -93,6 +93,7 @@ def _cage(policy: CagePolicy | None) -> JsonValue:
         "state": policy.state.value,
         "seccomp": policy.seccomp.value,
         "capabilities": [*sorted(policy.capabilities)],
+        "toolchains": [one.value for one in policy.toolchains],
         # Values of variables may be private; their names say what is there.
         "env": [name for name, _ in policy.env],
         "limits": {

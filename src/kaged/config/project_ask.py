@@ -42,6 +42,7 @@ from kaged.kernel.describe import (
     SentenceSeverity,
     describe_grant,
     describe_named_grant,
+    describe_toolchain,
 )
 from kaged.kernel.policy import CageState, FsMode, SeccompProfile
 
@@ -104,17 +105,7 @@ def _agent(path: str, spec: AgentSpec, *, dry_run: bool) -> Iterator[AskedThing]
         yield _thing(path, "cage", None, UNCAGED)
     else:
         yield _thing(path, "cage", cage_value(cage), Sentence(_cage_words(cage)))
-        for target in cage.net.allow:
-            granted = describe_grant(NetCapability(target))
-            words = Sentence(f"may {granted.words}", granted.severity, granted.warning)
-            yield _thing(path, f"net {target.text}", target.text, words)
-        for name in cage.capabilities:
-            named = describe_named_grant(name)
-            said = replace(named, words=f"may {named.words}")
-            yield _thing(path, f"grant {name}", name, said)
-        for name in cage.credentials:
-            words = f"may use your credential {name} in its cage, without seeing it"
-            yield _thing(path, f"credential {name}", name, Sentence(words))
+        yield from _cage_grants(path, cage)
     # A dry run changes nothing: without it the same tools are more.
     rules, said = _rules_value(spec.tools), _tools_words(spec.tools)
     if dry_run:
@@ -137,6 +128,23 @@ def _agent(path: str, spec: AgentSpec, *, dry_run: bool) -> Iterator[AskedThing]
         name = "" if spec.compaction.delegate is None else spec.compaction.delegate.plugin
         words = f"gives its conversation to the plugin {name} to shorten"
         yield _thing(path, "compaction", name, Sentence(words))
+
+
+def _cage_grants(path: str, cage: CageBlock) -> Iterator[AskedThing]:
+    for target in cage.net.allow:
+        granted = describe_grant(NetCapability(target))
+        words = Sentence(f"may {granted.words}", granted.severity, granted.warning)
+        yield _thing(path, f"net {target.text}", target.text, words)
+    for name in cage.capabilities:
+        named = describe_named_grant(name)
+        said = replace(named, words=f"may {named.words}")
+        yield _thing(path, f"grant {name}", name, said)
+    for name in cage.credentials:
+        words = f"may use your credential {name} in its cage, without seeing it"
+        yield _thing(path, f"credential {name}", name, Sentence(words))
+    for toolchain in cage.toolchains:
+        words = f"may {describe_toolchain(toolchain)}"
+        yield _thing(path, f"toolchain {toolchain}", toolchain.value, Sentence(words))
 
 
 def cage_value(cage: CageBlock) -> JsonObject:

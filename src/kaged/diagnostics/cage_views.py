@@ -8,6 +8,7 @@ files. A project whose files nobody agreed to is restricted here as its agents a
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -16,8 +17,10 @@ from pathlib import Path
 from kaged.base import JsonObject, KagedError
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cage import CageKind, CageRequest
-from kaged.cage.configured import plugin_limits
+from kaged.cage.configured import cage_settings, plugin_limits
 from kaged.cage.protected.digest import digest_path
+from kaged.cage.toolchains.finding import ToolchainFinder
+from kaged.cage.toolchains.kit import ToolchainKits
 from kaged.config import AgentTree
 from kaged.config.agent_limits import agent_defaults
 from kaged.config.cageblock import CageBlock, CageShape
@@ -37,6 +40,7 @@ from kaged.kernel.describe import (
     ask_lines,
     describe_ask,
     describe_credential,
+    describe_found_toolchain,
     describe_missing_credential,
     describe_policy,
     describe_protected,
@@ -144,6 +148,9 @@ class CageViews:
         self._settings = settings
         self._root = Path(os.path.realpath(root))
         self._record = record
+        caging = cage_settings(settings)
+        finder = ToolchainFinder(environ, (*caging.protected, str(caging.cache_dir)))
+        self._kits = ToolchainKits(finder, caging.cache_dir)
         places, daemon = settings.places, settings.daemon.value
         directory = daemon.plugins.dir or places.plugins_dir
         self._store = StoreReader(
@@ -220,7 +227,8 @@ class CageViews:
             )
         if view.plugin is None:
             root = str(self._root)
-            return CageRequest("cage-shell", view.policy, program, kind=CageKind.AGENT, cwd=root)
+            agent = CageRequest("cage-shell", view.policy, program, kind=CageKind.AGENT, cwd=root)
+            return self._kits.added_to(agent)
         sandbox = self._settings.daemon.value.sandbox
         asked = cage_request(
             view.plugin,
@@ -247,8 +255,21 @@ class CageViews:
                 f"The project has no agent {path!r}.", fix=f"Take one of {known}."
             ) from None
         view = self._view(CageOwner.AGENT, path, agent.cage.value)
-        said = self._credentials(path, agent.cage.value)
+        said = (
+            *self._toolchains(agent.cage.value),
+            *self._credentials(path, agent.cage.value),
+        )
         return replace(view, restricted=tree.restricted, credentials=said)
+
+    def _toolchains(self, policy: CagePolicy | None) -> tuple[Sentence, ...]:
+        """Return what of its toolchains an agent's commands see, and which are not there."""
+        found = () if policy is None else self._kits.found(policy)
+        return tuple(
+            describe_found_toolchain(
+                one.name, (posixpath.dirname(path) for path in one.bins), present=one.present
+            )
+            for one in found
+        )
 
     def _credentials(self, path: str, policy: CagePolicy | None) -> tuple[Sentence, ...]:
         """Return which credentials an agent's commands have, and why others are not there."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from kaged.base.lazy_dataclass import dataclass
 from kaged.kernel.net import NetTarget
 from kaged.kernel.paths import AbsPath, within
+from kaged.kernel.toolchains import Toolchain
 
 
 class FsMode(StrEnum):
@@ -66,7 +67,7 @@ class CagePolicy:
     """Everything one cage grants; what is not here does not exist inside.
 
     `credentials` are those that it asks for by name; the operator's configuration says which of
-    them it uses, and no value of them is ever inside.
+    them it uses, and no value of them is ever inside. `toolchains` are shown as the host has them.
 
     `None` in place of a policy means "uncaged" and is written out wherever it is used.
     """
@@ -78,6 +79,7 @@ class CagePolicy:
     seccomp: SeccompProfile = SeccompProfile.DEFAULT
     capabilities: frozenset[str] = frozenset()
     credentials: tuple[str, ...] = ()
+    toolchains: tuple[Toolchain, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     limits: CageLimits = field(default_factory=CageLimits)
 

@@ -45,6 +45,7 @@ from kaged.tools.quotas import QuotaRule
 from kaged.tools.shown_results import ResultBudget
 from kaged.toolset.language_services import LanguageServices
 from kaged.toolset.skill_tools import LoadedSkills, skill_tools
+from kaged.toolset.toolchain_kits import with_toolchains
 from kaged.toolset.upload_mounts import with_uploads
 
 KB: Final = 1024
@@ -106,7 +107,14 @@ def open_toolboxes(
     closing.push_async_callback(broker.dispose_all)
     loaded = LoadedSkills(skills, session_skills)
     launcher = loaded.recalled(
-        caged_launcher(spawner, with_uploads(work.uploads, loaded.attached(attach)))
+        caged_launcher(
+            spawner,
+            with_toolchains(
+                spawner.settings,
+                language_services.environ,
+                with_uploads(work.uploads, loaded.attached(attach)),
+            ),
+        )
     )
     closing.push_async_callback(background.close)
     runner = CommandRunner(broker, spawner, launcher, shell, clock, background)

@@ -110,6 +110,11 @@ class LanguageServices:
         self._sweeping = False
         self._closed = False
 
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The host's variables, without those that nothing started for an agent may have."""
+        return self._environ
+
     def connect(self, list_files: ListFiles) -> None:
         """Take what lists the files of a project; before any project is loaded."""
         self._list_files = list_files

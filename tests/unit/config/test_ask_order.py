@@ -94,6 +94,15 @@ def test_no_cage_covers_what_a_cage_would_give() -> None:
     assert widening(caged, free)
 
 
+def test_each_toolchain_is_asked_for_by_itself() -> None:
+    one, two = (_ask(cage={"toolchains": names}) for names in (["node"], ["python", "node"]))
+    assert [thing.key for thing in widening(one, two)] == ["primary: toolchain python"]
+    assert widening(two, one) == ()
+    assert widening(_ask(cage="disabled"), two) == ()
+    (said,) = [thing.sentence for thing in widening(one, two)]
+    assert said.words.startswith("primary may use the python toolchain in your home, read-only")
+
+
 def test_every_public_host_does_not_cover_this_machine() -> None:
     every = _ask(cage={"net": {"allow": ["*"]}})
     assert not widening(every, _ask(cage={"net": {"allow": ["a.example:443"]}}))

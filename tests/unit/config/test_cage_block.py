@@ -15,6 +15,7 @@ from kaged.kernel.policy import (
     FsMode,
     SeccompProfile,
 )
+from kaged.kernel.toolchains import Toolchain
 from requirements import requirement
 from unit.config.trials import ProjectFolder, errors, warnings
 
@@ -111,6 +112,17 @@ def test_a_misspelt_capability_and_a_variable_are_pointed_out(project: ProjectFo
         ("primary.cage", "unknown_capability"),
         ("primary.cage", "no_substitution"),
     ]
+
+
+def test_toolchains_are_known_names_and_part_of_the_policy(project: ProjectFolder) -> None:
+    found = block(project, "{ toolchains: [rust, python] }").policy(ROOT, CageLimits())
+    assert found.toolchains == (Toolchain.RUST, Toolchain.PYTHON)
+    (problem,) = project.problems(project.agent("cage: { toolchains: [pyton] }\n"))
+    assert problem.key_path == "primary.cage.toolchains[0]"
+    assert problem.message == "'pyton' is not one of go, java, node, python, rust"
+    assert problem.fix == "did you mean 'python'?"
+    (twice,) = project.problems(project.agent("cage: { toolchains: [go, go] }\n"))
+    assert twice.key_path.startswith("primary.cage.toolchains")
 
 
 def test_globs_are_refused_when_the_root_itself_looks_like_one(tmp_path: Path) -> None:

@@ -54,8 +54,8 @@ class Host:
         (directory / "kaged-plugin.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         return directory
 
-    def views(self, root: Path | None = None, *, trusted: bool = True) -> CageViews:
-        environ = {"KAGED_HOME": str(self.home)}
+    def views(self, root: Path | None = None, *, trusted: bool = True, **more: str) -> CageViews:
+        environ = {"KAGED_HOME": str(self.home), **more}
         settings = read_settings(Locations.from_env(environ), environ)
         return CageViews(settings, environ, root or self.root, self.record(trusted=trusted))
 
@@ -204,3 +204,26 @@ def test_a_shell_is_the_guests_own_cage_with_a_shell_in_it(host: Host) -> None:
     assert (reader.command, reader.cwd) == (("/bin/sh",), str(host.root))
     with raises_code("agent_uncaged"):
         views.shell(views.find("primary"))
+
+
+def test_toolchains_are_explained_as_they_are_here_and_a_shell_has_them(
+    host: Host, tmp_path: Path
+) -> None:
+    python = tmp_path / "person/.pyenv/versions/3.12.1/bin/python3"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n", encoding="utf-8")
+    python.chmod(0o755)
+    cage = "cage: {fs: [{mode: ro, path: src}], toolchains: [python]}"
+    make_project(
+        host.root, (PROJECT % "notes").replace("cage: {fs: [{mode: ro, path: src}]}", cage)
+    )
+    views = host.views(HOME=str(tmp_path / "person"))
+    view = views.find("primary.subagents.reader")
+    shown = "\n".join(view.lines())
+    assert "may use the python toolchain in your home, read-only" in shown
+    assert f"has python first on PATH from {python.parent.parent}" in shown
+    request = views.shell(view)
+    assert str(python.parent.parent) in {one.source for one in request.mounts}
+    assert dict(request.fixed_env)["PATH"].startswith(f"{python.parent}:")
+    elsewhere = host.views(HOME=str(tmp_path / "nobody")).find("primary.subagents.reader")
+    assert f"{python.parent.parent}" not in "\n".join(elsewhere.lines())

@@ -140,6 +140,8 @@ def _cage(cage: Any) -> str:
     parts.append("net " + (", ".join(cage["net"]) if cage["net"] else "none"))
     if cage["capabilities"]:
         parts.append("may " + ", ".join(cage["capabilities"]))
+    if cage["toolchains"]:
+        parts.append("toolchains " + ", ".join(cage["toolchains"]))
     return "; ".join(parts)
 
 
@@ -163,9 +165,11 @@ def init(output: Output, root: Root = HERE) -> None:
 def check(output: Output, root: Root = HERE) -> None:
     """Check a project's files. Exit code 6 if they cannot be used."""
     from kaged.config import ConfigFileInvalid, load_project
+    from kaged.diagnostics.toolchain_check import missing_toolchains
 
     try:
-        found = load_project(root).warnings
+        loaded = load_project(root)
+        found = [*loaded.warnings, *missing_toolchains(loaded.value, os.environ)]
         ok = True
     except ConfigFileInvalid as error:
         found, ok = error.problems, False

@@ -28,6 +28,7 @@ from kaged.kernel.describe.policies import (
     describe_protected,
 )
 from kaged.kernel.describe.sentence import Sentence, SentenceSeverity
+from kaged.kernel.describe.toolchains import describe_found_toolchain, describe_toolchain
 
 __all__ = [
     "SCOPE_WORDS",
@@ -44,6 +45,7 @@ __all__ = [
     "describe_changes",
     "describe_credential",
     "describe_denial",
+    "describe_found_toolchain",
     "describe_grant",
     "describe_missing_credential",
     "describe_named_grant",
@@ -51,6 +53,7 @@ __all__ = [
     "describe_policy",
     "describe_policy_refusal",
     "describe_protected",
+    "describe_toolchain",
     "not_allowed",
     "operator_fix",
     "require",

@@ -19,6 +19,7 @@ from kaged.kernel.capabilities import (
 )
 from kaged.kernel.describe.grants import describe_grant
 from kaged.kernel.describe.sentence import Sentence
+from kaged.kernel.describe.toolchains import describe_toolchain
 from kaged.kernel.paths import AbsPath
 from kaged.kernel.policy import (
     CagePolicy,
@@ -116,6 +117,7 @@ def _files(policy: CagePolicy) -> list[Sentence]:
         if but and inside_rw:
             but += " although what is around it may be changed"
         found.append(_granted(FsCapability(grant.mode, _here(grant.path)), but))
+    found += [Sentence(f"may {describe_toolchain(name)}") for name in policy.toolchains]
     others = "sees no other file of this machine, apart from system libraries, read-only"
     return [*found, Sentence(others)]
 

@@ -22,9 +22,9 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.compile import SYSTEM_PATH
 from kaged.cage.gate_port import AskHost, Service
 from kaged.cage.orphan_processes import MARK, mark_value
+from kaged.cage.toolchains.kit import path_with
 from kaged.credentials.cage_kit import NOTHING, CageKit, with_kit
 from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
@@ -105,12 +105,15 @@ class Attachment:
     """What the host itself adds to the cage of one command.
 
     `env` wins over whatever the command or the policy sets, the variables of the `kit` of
-    credentials over that; `path_dirs` go to the end of PATH.
+    credentials over that; `usual_env` is what both of them may set otherwise. `path_dirs` go to the
+    end of PATH, `first_dirs` to its beginning.
     """
 
     env: tuple[tuple[str, str], ...] = ()
     mounts: tuple[HostMount, ...] = ()
+    usual_env: tuple[tuple[str, str], ...] = ()
     path_dirs: tuple[str, ...] = ()
+    first_dirs: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
     kit: CageKit = NOTHING
 
@@ -134,10 +137,12 @@ def caged_launcher(
                 command.argv,
                 kind=CageKind.AGENT,
                 cwd=command.cwd,
-                env=tuple(QUIET.items()),
+                env=(*QUIET.items(), *added.usual_env),
                 fixed_env=(
                     *command.env.items(),
-                    *_path(policy, command, added),
+                    *path_with(
+                        added.first_dirs, policy, added.path_dirs, command.env.get("PATH", "")
+                    ),
                     *added.env,
                     *kit.env,
                 ),
@@ -151,15 +156,6 @@ def caged_launcher(
         )
 
     return launch
-
-
-def _path(
-    policy: CagePolicy, command: ShellCommand, added: Attachment
-) -> tuple[tuple[str, str], ...]:
-    if not added.path_dirs:
-        return ()
-    base = command.env.get("PATH") or dict(policy.env).get("PATH") or SYSTEM_PATH
-    return (("PATH", ":".join((base, *added.path_dirs))),)
 
 
 async def launch_uncaged(

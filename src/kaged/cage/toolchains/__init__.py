@@ -1,0 +1,1 @@
+"""Toolchains in a person's home: where they lie, which are there, and what of them a cage gets."""
