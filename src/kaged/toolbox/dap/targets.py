@@ -56,8 +56,9 @@ def target_paths(args: JsonObject) -> tuple[PathParam, ...]:
 
 def target_of(call: ToolInvocation) -> Target:
     """Return what a call to launch means."""
-    script = call.paths[0] if len(call.paths) > 1 else None
-    cwd, given = call.paths[-1], tuple(cast("list[str]", call.args.get("args") or []))
+    *files, cwd = call.paths
+    script = files[0] if files else None
+    given = tuple(cast("list[str]", call.args.get("args") or []))
     module, test = call.args.get("module"), _split(call.args)[1]
     if script is None:
         return Target(None, cwd, str(module), given, f"-m {module}")
