@@ -74,6 +74,7 @@ class DapLab:
             ids=Ids(SystemClock()),
             emit=lambda name, data: self.events.append((name, data)),
             environ=dict(os.environ) if environ is None else environ,
+            changeable=lambda _path: False,
             wait_s=wait_s,
         )
         self.plan(capabilities=ALL_CAPABILITIES, events={})

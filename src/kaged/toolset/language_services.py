@@ -21,8 +21,6 @@ from kaged.config.serverchoice import (
     choose_parallel_requests,
 )
 from kaged.config.settings import Settings
-from kaged.kernel.mounts import Mount, MountTable
-from kaged.kernel.policy import FsMode
 from kaged.projects.loaded import no_usable_project
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
@@ -30,6 +28,7 @@ from kaged.toolbox.lsp.aftermath import EditDiagnosis
 from kaged.toolbox.lsp.filesync import ListFiles
 from kaged.toolbox.lsp.own_programs import require_out_of_reach
 from kaged.tools import Tool, ToolInvocation
+from kaged.toolset.guests_reach import GuestsReach
 from kaged.workspace import Workspace
 from kaged.workspace.changes import FileChange
 
@@ -286,6 +285,7 @@ class LanguageServices:
                 ids=self._ids,
                 emit=emit,
                 environ=self._environ,
+                changeable=lambda path: GuestsReach(project.tree).changeable(path),
                 wait_s=choice.wait_s,
             ),
         )
@@ -302,12 +302,7 @@ class LanguageServices:
             if project.choice is None or "/" in project.choice.servers[language][0]:
                 return
             command = command[:1]
-        policies = [one.cage.value for one in project.tree if one.cage.value is not None]
-        tables = [MountTable(Mount(item.path, item.mode) for item in one.fs) for one in policies]
-
-        def writable(path: str) -> bool:
-            return any(table.mode_at(path) is FsMode.RW for table in tables)
-
+        writable = GuestsReach(project.tree).writable
         require_out_of_reach(language, command, project.workspace.root, writable)
 
     def _choose(self, project: _ServedProject, settings: Settings, *, trusted: bool) -> _Choice:

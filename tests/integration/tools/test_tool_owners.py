@@ -249,7 +249,7 @@ def test_each_of_the_five_parts_can_be_made_alone(tmp_path: Path) -> None:
     assert bridge is not None
     debugger = DapBridge(
         str(tmp_path), BUILTIN, spawner, None, ids=Ids(SystemClock()),
-        emit=lambda _n, _d: None, environ=dict(os.environ),
+        emit=lambda _n, _d: None, environ=dict(os.environ), changeable=lambda _path: False,
     )  # fmt: skip
     assert debugger is not None
     permissions = ToolPermissions()

@@ -30,6 +30,7 @@ from kaged.toolbox.dap.backend import (
 )
 from kaged.toolbox.dap.building import build_program
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
+from kaged.toolbox.dap.interpreter import Interpreter, find_interpreter, within_reach
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
 from kaged.tools import ToolInvocation
@@ -45,7 +46,8 @@ Emit = Callable[[str, JsonObject], None]
 class DapBridge:
     """Starts, finds and ends the debug sessions of a project's agents.
 
-    `adapters` are the debuggers as they are chosen for the project, by runtime.
+    `adapters` are the debuggers as they are chosen for the project, by runtime; `changeable` tells
+    whether an agent in a cage may write something at or below a path.
     """
 
     root: str
@@ -56,6 +58,7 @@ class DapBridge:
     ids: Ids
     emit: Emit
     environ: Mapping[str, str]
+    changeable: Callable[[str], bool]
     wait_s: float = WAIT_S
     _sessions: dict[tuple[str, str], DebugSession] = field(default_factory=dict, init=False)
 
@@ -241,11 +244,26 @@ class DapBridge:
         )
 
     def python(self, *, caged: bool) -> str:
-        """Return which Python runs the debugged script."""
+        """Return the Python of the host, or that of every cage."""
         if caged:
             return "python3"
         found = shutil.which("python3", path=self.environ.get("PATH", os.defpath))
-        return found or sys.executable
+        # The daemon may have been started in the environment of a project.
+        if found is None or within_reach(found, self.changeable):
+            return sys.executable
+        return found
+
+    def interpreter(self, call: ToolInvocation, start: str) -> Interpreter:
+        """Return which Python runs what is debugged: that of the project around `start`, if any."""
+        caged = call.context.cage_policy is not None
+        return find_interpreter(
+            start,
+            self.root,
+            self.python(caged=caged),
+            caged=caged,
+            readable=call.readable,
+            changeable=self.changeable,
+        )
 
 
 def _owner(call: ToolInvocation) -> tuple[str, str]:

@@ -11,12 +11,16 @@ from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.requirements import NetRequirement
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind, joining
+from kaged.toolbox.dap.errors import DapRequestFailed
+from kaged.toolbox.dap.interpreter import Interpreter
 from kaged.toolbox.dap.state import State
+from kaged.toolbox.dap.targets import require_modules, target_of
 from kaged.toolbox.dap.view import View
 from kaged.tools import InvalidToolParams, ToolCapabilityRefused, ToolInvocation
 from kaged.workspace import ProjectPath
 from kaged.workspace.errors import FileMissing
 
+SAID_CHARS: Final = 4000
 _COMMANDS: Final = {
     "step_into": "stepIn",
     "step_over": "next",
@@ -28,37 +32,60 @@ _COMMANDS: Final = {
 async def launch(view: View) -> JsonValue:
     """Start a program under the debugger."""
     call, bridge, args = view.call, view.bridge, view.args
-    script, cwd = call.paths[0], call.paths[1]
     build = cast("list[str]", args.get("build") or [])
-    if not build:
+    target = target_of(call)
+    script, cwd = target.script, target.cwd
+    if script is not None and not build:
         _require(script, directory=False)
     _require(cwd, directory=True)
     plan = bridge.plan(call, cast("str", args["runtime"]))
+    require_modules(target, plan)
     policy = call.context.cage_policy
     stop_on_entry = args.get("stop_on_entry") is not False
     given = cast("dict[str, str]", args.get("env") or {})
     if build:
         await bridge.build(call, build, given, cwd.resolved)
-        _require(script, directory=False)
+        if script is not None:
+            _require(script, directory=False)
     env = {**dict(policy.env if policy is not None else ()), **given}
+    file = "" if script is None else script.resolved
     arguments = launch_arguments(
         plan,
-        script=script.resolved,
-        args=cast("list[str]", args.get("args") or []),
+        script=file,
+        args=list(target.args),
         cwd=cwd.resolved,
         env=env,
         stop_on_entry=stop_on_entry,
-        python=bridge.python(caged=policy is not None),
     )
+    python: Interpreter | None = None
+    if plan.type == "debugpy":
+        python = bridge.interpreter(
+            call, cwd.resolved if script is None else str(Path(file).parent)
+        )
+        # The debugger's own part stays with the usual one.
+        usual = bridge.python(caged=policy is not None)
+        arguments |= {"python": [python.path], "debugLauncherPython": usual}
+    if target.module is not None:
+        arguments["module"] = target.module
+        del arguments["program"]
     view.session = await bridge.start(
         call,
         plan,
         "launch",
         arguments,
-        cwd=adapter_cwd(plan, script.resolved, cwd.resolved),
-        script=script.relative,
+        cwd=adapter_cwd(plan, file, cwd.resolved),
+        script=target.shown,
     )
-    return await _begun(view, wait=stop_on_entry)
+    begun = await _begun(view, wait=stop_on_entry)
+    if python is not None:
+        begun["python"] = python.shown
+        if python.note:
+            begun["note"] = python.note
+        failed = begun["status"] == "exited" and begun.get("exit_code") != 0
+        if target.module is not None and stop_on_entry and failed:
+            await view.session.disconnect(terminate=True)
+            raise _not_begun(target.module, begun)
+    return begun
 
 
 async def attach(view: View) -> JsonValue:
@@ -161,7 +188,6 @@ def launch_arguments(
     cwd: str,
     env: Mapping[str, str],
     stop_on_entry: bool,
-    python: str,
 ) -> JsonObject:
     """Write the launch request of an adapter's type."""
     arguments: JsonObject = {
@@ -179,7 +205,7 @@ def launch_arguments(
         arguments["runtimeArgs"] = [*plan.flags]
     match plan.type:
         case "debugpy":
-            arguments |= {"python": [python], "justMyCode": False, "redirectOutput": True}
+            arguments |= {"justMyCode": False, "redirectOutput": True}
         case "go":
             arguments |= _go(script, plan.output)
         case "lldb-dap":
@@ -193,6 +219,21 @@ def launch_arguments(
         case _:
             pass
     return arguments
+
+
+def _not_begun(module: str, begun: JsonObject) -> DapRequestFailed:
+    """Return the error for a module that ended before its first line, with what was said."""
+    said = str(begun.get("output", "")).strip()[-SAID_CHARS:]
+    python, code = begun["python"], begun.get("exit_code")
+    why = f"; {begun['note']}" if "note" in begun else ""
+    absent = f"No module named {module}" in said
+    install = f"install {module} for {python}: `{python} -m pip install …`"
+    return DapRequestFailed(
+        f"{module} ended with exit code {code} before it could stop; it ran in {python}{why}; "
+        f"it printed: {said}",
+        fix=install if absent else "mend what it says and launch again",
+        detail={"exit_code": code, "output": said, "python": python},
+    )
 
 
 def _go(script: str, output: str | None) -> JsonObject:

@@ -12,6 +12,7 @@ from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.dap import control, looking, memory, stopping
 from kaged.toolbox.dap.bridge import DapBridge
 from kaged.toolbox.dap.session import ended
+from kaged.toolbox.dap.targets import check_target, target_paths
 from kaged.toolbox.dap.view import View
 from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import array, closed, flag, text
@@ -42,7 +43,7 @@ _INSTRUCTION: Final = ("instruction breakpoints", "InstructionBreakpoints")
 _DATA: Final = ("data breakpoints", "DataBreakpoints")
 
 ACTIONS: Final[Mapping[str, Action]] = {
-    "launch": Action(control.launch, ("runtime", "script"), opens=True),
+    "launch": Action(control.launch, ("runtime",), check_target, opens=True),
     "attach": Action(control.attach, ("runtime", "port"), opens=True),
     "set_breakpoint": Action(stopping.set_breakpoint, ("path", "line")),
     "remove_breakpoint": Action(stopping.remove_breakpoint, ("path", "line")),
@@ -99,7 +100,10 @@ PARAMETERS: Final[JsonObject] = closed(
         "runtime": _text(
             "launch, attach: python, node, bun, go, rust, cpp, c or a configured one."
         ),
-        "script": _text("launch: the program to debug."),
+        "script": _text(
+            "launch: the program to debug; for python also a test, tests/test_x.py::test_name."
+        ),
+        "module": _text("launch: a Python module instead, as pytest.", maxLength=200),
         "args": array({"type": "string"}, "launch: its arguments.", maxItems=1000),
         "build": array(
             {"type": "string", "minLength": 1, "maxLength": 4096},
@@ -198,8 +202,7 @@ def dap_tools(bridge_for: Callable[[ToolInvocation], DapBridge | None]) -> tuple
 
 def _paths(args: JsonObject) -> tuple[PathParam, ...]:
     if args["action"] == "launch":
-        cwd = args.get("cwd", "./")
-        return (PathParam("script", str(args["script"])), PathParam("cwd", str(cwd), search=True))
+        return target_paths(args)
     path = args.get("path")
     if isinstance(path, str):
         return (PathParam("path", path),)
