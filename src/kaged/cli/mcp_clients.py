@@ -13,7 +13,13 @@ from typing import Any, Final
 
 from kaged.base import KagedError
 from kaged.base.lazy_dataclass import dataclass
-from kaged.cli.mcp_foreign import ForeignServer, Refused, parse_server, shown_name
+from kaged.cli.mcp_foreign import (
+    ForeignServer,
+    Refused,
+    parse_server,
+    shown_name,
+    without_references,
+)
 from kaged.config.files import is_missing, read_text
 from kaged.config.problems import ConfigFileInvalid
 
@@ -109,6 +115,8 @@ def read_client(file: ClientFile, project: Path) -> tuple[Found, ...] | None:
             raise _invalid(file.path, f"names more than {MAX_SERVERS} servers")
         for name, value in table.items():
             server = parse_server(shown_name(name), value)
+            if file.project is not None and isinstance(server, ForeignServer):
+                server = without_references(server)
             found.append(Found(file.path, server))
     return tuple(found)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -83,8 +83,22 @@ def parse_server(original: str, value: object) -> ForeignServer | Refused:
 def with_values(server: ForeignServer, values: Mapping[str, object]) -> ForeignServer:
     """Return a server with these variables. Raises NotTaken for what cannot be one."""
     env, secrets, missing = _values(values)
-    return ForeignServer(
-        server.original, server.command, server.url, env, secrets, missing, server.enabled
+    return replace(server, env=env, secrets=secrets, missing=missing)
+
+
+def without_references(server: ForeignServer) -> ForeignServer:
+    """Return a server that is given nothing of the daemon's environment unless somebody types it.
+
+    A project may be anybody's, and could send what it names to an address of its own.
+    """
+    named = [one for one, text in server.secrets.items() if _REFERENCE.search(text)]
+    return replace(
+        server,
+        env=empty_map(),
+        secrets=MappingProxyType(
+            {one: text for one, text in server.secrets.items() if one not in named}
+        ),
+        missing=(*server.missing, *server.env, *named),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kaged.base import JsonObject, KagedError, SystemClock
+from kaged.base import JsonObject, SystemClock
 from kaged.base.lazy_dataclass import dataclass
 from kaged.cli.context import daemon, locations
 from kaged.cli.launch import wait_until
@@ -19,6 +19,7 @@ from kaged.cli.runner import DaemonClient
 if TYPE_CHECKING:
     from kaged.config.tomledit import TomlEdit
 
+KNOWN_S: Final = 10.0
 START_S: Final = 90.0
 LAST_LINES: Final = 10
 # The runners of a registry's packages, the usual one first, with the words before the package.
@@ -146,13 +147,18 @@ def kept(name: str) -> Written | None:
 
 
 def put(name: str, written: Written) -> None:
-    """Write a server: first its secrets into local.toml, then its section."""
+    """Write a server: first its secrets into local.toml, then its section; both or neither."""
+    before = kept(name)
     _put_secrets(name, written.secrets)
 
     def change(edit: TomlEdit) -> None:
         edit.set(("mcp", "servers", name), written.section)
 
-    _edit_config(change)
+    try:
+        _edit_config(change)
+    except BaseException:
+        _put_secrets(name, {} if before is None else before.secrets)
+        raise
 
 
 def take_away(name: str) -> None:
@@ -177,21 +183,28 @@ def tried(client: DaemonClient, name: str) -> dict[str, Any]:
     reload_daemon(client)
     found: dict[str, Any] = {}
 
-    def decided() -> bool:
+    def known() -> bool:
         listed = client.get("/mcp/servers")["servers"]
         found.update(next((one for one in listed if one["name"] == name), {}))
-        return found.get("state", "spawning") not in {"spawning", "stopped"}
+        return bool(found)
 
+    def decided() -> bool:
+        return known() and found["state"] not in {"spawning", "stopped"}
+
+    if not wait_until(known, SystemClock(), KNOWN_S):
+        return {"note": "something else in config.toml is wrong, see `kaged doctor`"}
     if not wait_until(decided, SystemClock(), START_S):
-        found.setdefault("note", "it was not ready in time")
+        return {**found, "note": "it was not ready in time"}
     return found
 
 
 def last_lines(client: DaemonClient, name: str) -> list[str]:
     """Return the last lines of a server's standard error."""
+    from kaged.cli.client import DaemonRefused
+
     try:
         lines = client.get(f"/mcp/servers/{name}/logs")["lines"]
-    except KagedError:  # config.toml cannot be used, so there is no such server
+    except DaemonRefused:  # it could not take the section, so it has no such server
         return []
     return [str(one) for one in lines[-LAST_LINES:]]
 

@@ -135,7 +135,8 @@ HARMLESS_COMMANDS: Final[dict[str, str]] = {
         plugin (info|logs|knobs|consents|export)
         account (approvals|check)|audit .*|pipeline trace""",
     "the operator decides what is in force": r"""
-        project (load|reload|unload|trust)|lua reload|mcp (restart|approve)|skill approve
+        project (load|reload|unload|trust)|lua reload|skill approve
+        mcp (restart|approve|add|import|remove)
         plugin (install|upgrade|uninstall|forget|enable|disable|restart|reload|renew)
         plugin (approve|deny)|people (?!list).*|service-account (?!list).*|capability refresh
         model check""",

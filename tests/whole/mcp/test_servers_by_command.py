@@ -131,6 +131,17 @@ def test_a_server_that_does_not_start_is_taken_back(here: Daemon) -> None:
     wait_for(lambda: names_of(here)["bad"] in {"crashed", "failed"})
 
 
+def test_a_file_that_is_wrong_elsewhere_takes_no_server(here: Daemon) -> None:
+    here.write(
+        "config.toml", config_of(here).replace("[log]", "[lsp]\nidle_timeout_seconds = 0\n[log]")
+    )
+    before = config_of(here)
+    said = add(here, "every", node_server("everything"), "--env", f"A={KEY}", code=1)
+    assert "something else in config.toml is wrong" in said
+    assert KEY not in local_of(here)
+    assert config_of(here).replace("\n", "") == before.replace("\n", "")
+
+
 def test_a_package_needs_its_runner_and_gets_no_network(here: Daemon, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     empty = {"PATH": str(tmp_path / "bin")}
@@ -196,28 +207,36 @@ VSCODE = """\
 """
 
 
-def test_what_other_clients_have_is_imported_and_no_value_is_shown(
-    here: Daemon, tmp_path: Path
-) -> None:
+@pytest.fixture
+def folder(here: Daemon, tmp_path: Path) -> Path:
+    """Return a folder with files of clients; the home has the others."""
     project = tmp_path / "p"
     for name, content in FILES.items():
         here.write(name, json.dumps(content).replace("PROJECT", str(project)))
     here.write(".codex/config.toml", CODEX)
     (project / ".vscode").mkdir(parents=True)
     (project / ".vscode" / "mcp.json").write_text(VSCODE, encoding="utf-8")
-    shared = {"mcpServers": {"Shared": {"command": "true"}, "byhand": {"command": "false"}}}
+    asks = {"command": "true", "env": {"A": "${HOME}", "B": "x${HOME}", "C": "c"}}
+    shared = {
+        "mcpServers": {"Shared": {"command": "true"}, "byhand": {"command": "x"}, "asks": asks}
+    }
     (project / ".mcp.json").write_text(json.dumps(shared), encoding="utf-8")
-    before = config_of(here)
+    return project
 
-    dry = here.cli("mcp", "import", "--dry-run", cwd=project)
+
+def test_what_other_clients_have_is_shown_without_a_value(here: Daemon, folder: Path) -> None:
+    before = config_of(here)
+    dry = here.cli("mcp", "import", "--dry-run", cwd=folder)
     assert "would be written" in dry.out
     assert "variable K: mcp-claude-code-K of [secrets] in local.toml" in dry.out
     assert KEY not in dry.out + dry.err
     assert config_of(here) == before
 
-    only = importing(here, "--from", "codex", "codex", cwd=project)
+
+def test_what_other_clients_have_is_imported(here: Daemon, folder: Path) -> None:
+    only = importing(here, "--from", "codex", "codex", cwd=folder)
     assert set(only) == {"codex"}
-    rows = importing(here, cwd=project)
+    rows = importing(here, cwd=folder)
     assert {one["state"] for one in rows.values()} == {"written", "skipped"}
     assert {name for name, one in rows.items() if one["state"] == "skipped"} == {"byhand", "codex"}
     assert rows["Claude Code"]["command"] == ["cc", "-x"]
@@ -233,6 +252,11 @@ def test_what_other_clients_have_is_imported_and_no_value_is_shown(
     assert rows["code"]["name"] == "code-mcp"  # `code` are tools of kaged's own
     assert "as mcp-code-mcp-K" in rows["code"]["notes"][0]
     assert rows["not//a comment"]["url"] == "https://vs.example/mcp"
+    # What a folder of anybody's names of the environment is not handed out by itself.
+    asked = rows["asks"]
+    assert asked["env"] == {}
+    assert len(asked["notes"]) == 2
+    assert "${HOME}" not in local_of(here)
     for value in (KEY, "kw-codex"):
         assert value not in config_of(here)
         assert value in local_of(here)
@@ -243,13 +267,16 @@ def test_what_other_clients_have_is_imported_and_no_value_is_shown(
     code = here.get("/mcp/servers/code-mcp")
     assert (code["state"], "mcp-code-mcp-K" in code["note"]) == ("disabled", True)
 
-    again = importing(here, cwd=project)
+
+def test_a_second_import_skips_what_is_there_unless_told(here: Daemon, folder: Path) -> None:
+    importing(here, cwd=folder)
+    again = importing(here, cwd=folder)
     assert {one["state"] for one in again.values()} == {"skipped"}
     words = ("Claude Code", "--replace", "--net", "a.example:443", "--read", "/opt")
-    other = importing(here, *words, cwd=project)
+    other = importing(here, *words, cwd=folder)
     assert other["Claude Code"]["net"] == ["a.example:443"]
     assert "a.example:443" in config_of(here)
-    assert here.cli("mcp", "import", "nobody", cwd=project, code=8).err
+    assert here.cli("mcp", "import", "nobody", cwd=folder, code=8).err
 
 
 HOSTILE: dict[str, Any] = {

@@ -117,17 +117,18 @@ def _put_and_try(name: str, written: Written, before: Written | None) -> list[An
 
     with daemon() as client:
         client.get("/status")  # starts it, while the files are as they were
+        put(name, written)
+        keeps = False
         try:
-            put(name, written)
             found = tried(client, name)
-            if found.get("state") == "running" or written.section.get("enabled") is False:
+            keeps = found.get("state") == "running"
+            if keeps:
                 return list(found["tools"])
             note, lines = str(found.get("note", "")), last_lines(client, name)
-        except BaseException:
-            _put_back(name, before)
-            raise
-        _put_back(name, before)
-        let_read()
+        finally:
+            if not keeps:  # also when somebody interrupts
+                _put_back(name, before)
+                let_read()
     said = "".join(f"\n  {one_line(line)[:400]}" for line in lines)
     raise KagedError(
         f"{name} does not start: {note or 'it says nothing'}. Its section was taken back."
