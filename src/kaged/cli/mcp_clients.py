@@ -56,8 +56,11 @@ _TABLES: Final = (
     ("servers",),
     ("mcp",),
 )
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=\s*[}\]])', re.DOTALL)
+# Each of these ends in what it began with or at the end of the text, so that no text is searched
+# again and again.
+_STRING: Final = r'"(?:[^"\\]|\\.)*+"?'
+_TOKENS: Final = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*\Z)", re.DOTALL)
+_TRAILING: Final = re.compile(rf"{_STRING}|,(?=\s*+[}}\]])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,10 @@ def plain_json(text: str) -> str:
 
     def without(comment: re.Match[str]) -> str:
         piece = comment[0]
-        return piece if piece.startswith('"') else "\n" * piece.count("\n") or " "
+        is_open = piece.startswith("/*") and not piece.endswith("*/")
+        if piece.startswith('"') or is_open or piece == "/*/":
+            return piece
+        return "\n" * piece.count("\n") or " "
 
     plain = _TOKENS.sub(without, text)
     return _TRAILING.sub(lambda one: one[0] if one[0].startswith('"') else "", plain)

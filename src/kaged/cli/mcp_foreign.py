@@ -20,6 +20,7 @@ from kaged.config.records import empty_map
 
 MAX_WORDS: Final = 200
 MAX_WORD_CHARS: Final = 4096
+MAX_COMMAND_CHARS: Final = 16 * 1024
 MAX_VARIABLES: Final = 100
 MAX_VALUE_CHARS: Final = 32 * 1024
 AUTHORIZATION: Final = "MCP_AUTHORIZATION"
@@ -109,7 +110,10 @@ def plain_words(words: Iterable[object]) -> tuple[str, ...]:
         raise NotTaken(f"its command has more than {MAX_WORDS} words")
     if not all(word.strip() for word in found):
         raise NotTaken("its command has an empty word, which kaged would drop")
-    _refuse_secret(" ".join(found), "its command")
+    text = " ".join(found)
+    if len(text) > MAX_COMMAND_CHARS:
+        raise NotTaken(f"its command has more than {MAX_COMMAND_CHARS} characters")
+    _refuse_secret(text, "its command")
     return found
 
 
