@@ -19,8 +19,8 @@ from kaged.cli.output import harmless
 from kaged.config.records import empty_map
 
 MAX_WORDS: Final = 200
-MAX_WORD_CHARS: Final = 4096
-MAX_COMMAND_CHARS: Final = 16 * 1024
+MAX_WORD_CHARS: Final = 2048
+MAX_COMMAND_CHARS: Final = 8 * 1024
 MAX_VARIABLES: Final = 100
 MAX_VALUE_CHARS: Final = 32 * 1024
 AUTHORIZATION: Final = "MCP_AUTHORIZATION"
