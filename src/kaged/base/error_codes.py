@@ -214,6 +214,7 @@ _PIPELINE: _Rows = {
     "mcp_call_failed": (502, "An MCP server refused a call, or its tool failed."),
     "mcp_prompt_not_found": (404, "The served agent has no such prompt."),
     "mcp_resource_not_found": (404, "The served agent has no such resource, or may not read it."),
+    "mcp_server_exists": (409, "The configuration has an MCP server of that name already."),
     "mcp_server_invalid": (422, "The description of an MCP server cannot be used."),
     "mcp_server_not_found": (404, "The configuration has no MCP server of that name."),
     "mcp_server_unavailable": (502, "An MCP server does not start, or has ended."),

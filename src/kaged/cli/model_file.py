@@ -70,9 +70,10 @@ def reload_daemon(client: DaemonClient) -> None:
     os.kill(int(client.get("/status")["pid"]), signal.SIGHUP)
     if not wait_until(lambda: _last_reload(client) != before, SystemClock(), RELOAD_S):
         raise KagedError(
-            "The daemon did not read local.toml again.",
+            "The daemon did not read its files again: one of them may be wrong.",
             code="daemon_unreachable",
-            fix="Run `kaged daemon stop`; the next command starts it with the file as it is.",
+            fix="`kaged doctor` shows what is wrong. After `kaged daemon stop` the next command "
+            "starts it with the files as they are.",
         )
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kaged.base import JsonValue
 from kaged.config.problems import ConfigFileInvalid, KeyPath, format_key_path
 from kaged.config.tomldoc import parse_toml
+from kaged.config.tomlsections import without_section
 from kaged.config.yamledit import EditRefused
 
 
@@ -86,6 +87,27 @@ class TomlEdit:
         del plain[path[-1]]
         self._accept(tomlkit.dumps(document), expected, tuple(path))
 
+    def cut(self, path: Sequence[str]) -> None:
+        """Remove a table with all its parts; what is written around it stays, comments included.
+
+        Tables above it that hold nothing else go as well. A table that has no header of its own is
+        deleted like any key.
+        """
+        try:
+            self.get(path)
+        except KeyError:
+            return
+        text = without_section(self._text, tuple(path))
+        try:
+            found = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            found = None
+        for expected in _without(self._data, path):
+            if found == expected:
+                self._text, self._data = text, expected
+                return
+        self.delete(path)
+
     def _accept(self, text: str, expected: Any, path: KeyPath) -> None:
         try:
             meant = tomllib.loads(text) == expected
@@ -97,6 +119,19 @@ class TomlEdit:
                 fix=f"edit {self._file} by hand",
             )
         self._text, self._data = text, expected
+
+
+def _without(data: Any, path: Sequence[str]) -> Iterator[Any]:
+    """Yield the data without what is at a path, then without each table that is empty by that."""
+    expected = copy.deepcopy(data)
+    for depth in range(len(path) - 1, -1, -1):
+        table = expected
+        for step in path[:depth]:
+            table = table[step]
+        del table[path[depth]]
+        yield copy.deepcopy(expected)
+        if table:
+            return
 
 
 def _holds_null(value: JsonValue) -> bool:

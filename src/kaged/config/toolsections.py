@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from kaged.base import JsonValue, KagedError
-from kaged.config.cageblock import CREDENTIAL_NAME, MAX_CREDENTIALS, NET_TARGET
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.config.cageblock import CREDENTIAL_NAME, ENV_NAME, MAX_CREDENTIALS, NET_TARGET
 from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
 from kaged.config.coresections import NAME, PLUGIN_NAME
 from kaged.config.hostvalues import CommandShape, HostPath
 from kaged.config.luagrants import GRANTS_SHAPE, LuaGrants
 from kaged.config.nodes import Node
 from kaged.config.pluginwords import RESERVED_NAMES, SourceKind
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.providers import HOST_CAGE_SHAPE, SECRET_ENV, HostCage
-from kaged.config.reading import DocumentPosition
+from kaged.config.reading import INVALID, DocumentPosition, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
+from kaged.config.tomldoc import parse_toml
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import ANYWHERE, NetTarget
 
@@ -184,6 +187,7 @@ class ChangedTools(StrEnum):
 
 
 _LABEL: Final = TextShape(max_chars=200, pattern=r"\S+", means="a label without spaces")
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _GLOB: Final = TextShape(max_chars=200, pattern=r"[A-Za-z0-9_./*-]+", means="a name or glob")
 
 
@@ -202,6 +206,12 @@ class McpServerEntry:
     )
     env: Mapping[str, Secret[str]] = key(
         SECRET_ENV, "Environment variables for it; `${VAR}` is replaced.", default_factory=empty_map
+    )
+    secrets: Mapping[str, str] = key(
+        MapOf(TextShape(max_chars=256), ENV_NAME),
+        "Further environment variables for it: each with the name of the entry of `[secrets]` in "
+        "local.toml that holds its value.",
+        default_factory=empty_map,
     )
     timeout_seconds: float = key(Number(1, MAX_SECONDS), "How long one call may take.", default=60)
     cage: HostCage = key(
@@ -249,15 +259,37 @@ def _check_mcp_server(_: Mapping[str, Any], node: Node, place: DocumentPosition)
         place.error(node, "needs either command or url", "give exactly one of the two")
 
 
+MCP_SERVERS: Final = SectionsOf(
+    RecordShape(McpServerEntry, check=_check_mcp_server), Mapped(PLUGIN_NAME, parse_owner_name)
+)
+
+
+def check_mcp_server(name: str, values: JsonObject) -> None:
+    """Check a section before it is written; variables that it names count as set.
+
+    Raises:
+        ConfigFileInvalid: with everything that is wrong with it.
+    """
+    import tomlkit  # noqa: PLC0415 - slow to import, needed only for edits
+
+    parsed = parse_toml(tomlkit.dumps({name: values}), f"[mcp.servers.{name}]")
+    env = values.get("env")
+    texts = env.values() if isinstance(env, dict) else ()
+    named = {one: "" for text in texts for one in _VARIABLE.findall(str(text))}
+    reading = Reading(f"[mcp.servers.{name}]", base=Path("/"), environ=named)
+    reading.add(parsed.problems)
+    found = INVALID if parsed.node is None else MCP_SERVERS.read(parsed.node, reading.top)
+    sections = reading.finish(found).value
+    if sections.broken:
+        raise ConfigFileInvalid(sections.broken[name])
+
+
 @record
 class McpSection:
     """Outside MCP servers."""
 
     servers: Sections[McpServerEntry] = key(
-        SectionsOf(
-            RecordShape(McpServerEntry, check=_check_mcp_server),
-            Mapped(PLUGIN_NAME, parse_owner_name),
-        ),
+        MCP_SERVERS,
         "Servers, by the name that their tools are prefixed with.",
         default_factory=Sections,
     )

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from kaged.base import KagedError
 from kaged.cage import CageKind, CageRequest, HostMount
+from kaged.config.secret import Secret
+from kaged.config.sections import Sections
 from kaged.config.settings import Settings
 from kaged.config.toolsections import ChangedTools, McpServerEntry
 from kaged.kernel.net import parse_target
@@ -28,13 +30,17 @@ def plans_of(settings: Settings) -> Mapping[str, OutsidePlan]:
     limits = sandbox.limits.over(CageLimits())
     runtimes = tuple((name, str(path)) for name, path in sandbox.runtimes.items())
     return {
-        name: _plan(name, server, limits, runtimes)
+        name: _plan(name, server, limits, runtimes, settings.local.value.secrets)
         for name, server in settings.daemon.value.mcp.servers.good.items()
     }
 
 
 def _plan(
-    name: str, server: McpServerEntry, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
+    name: str,
+    server: McpServerEntry,
+    limits: CageLimits,
+    runtimes: tuple[tuple[str, str], ...],
+    secrets: Sections[Secret[str]],
 ) -> OutsidePlan:
     policy = replace(server.cage.policy(limits), credentials=server.credentials)
     command, mounts, fault = server.command or (), (), "" if server.enabled else "switched off"
@@ -46,12 +52,16 @@ def _plan(
             policy = replace(policy, net=(*policy.net, parse_target(_host_of(server.url))))
         except KagedError as error:
             fault = f"{server.url}: {error.message}"
+    kept = {variable: secrets.good.get(entry) for variable, entry in server.secrets.items()}
+    if lacking := [server.secrets[one] for one, value in kept.items() if value is None]:
+        fault = fault or f"[secrets] of local.toml has no value for {', '.join(lacking)}"
+    env = {**server.env, **{one: value for one, value in kept.items() if value is not None}}
     request = CageRequest(
         name=f"mcp:{name}",
         policy=policy,
         command=command,
         kind=CageKind.SERVER,
-        env=tuple((variable, value.reveal()) for variable, value in server.env.items()),
+        env=tuple((variable, value.reveal()) for variable, value in env.items()),
         mounts=mounts,
         runtimes=runtimes,
     )

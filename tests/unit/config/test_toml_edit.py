@@ -118,3 +118,49 @@ def test_editing_one_key_keeps_every_other_byte(
     note = text.index(f"  # note {key}", at)
     assert edit.text.startswith(text[:at])
     assert edit.text.endswith(text[note:])
+
+
+AROUND = """\
+# of mcp
+[mcp.servers.a]
+command = ["x"] # inside
+text = '''
+[daemon]
+'''
+
+# of a's cage
+[mcp.servers.a.cage]
+net = []
+
+# of the daemon
+[daemon]
+bind = "off"
+"""
+
+
+@pytest.mark.parametrize("name", ["a", '"a b"', "'a.b'"])
+def test_a_section_is_cut_out_and_what_is_around_it_stays(name: str) -> None:
+    text = AROUND.replace("servers.a", f"servers.{name}").replace("[daemon]\n'''", "x\n'''")
+    edit = TomlEdit(text, "f")
+    edit.cut(("mcp", "servers", name.strip("\"'")))
+    assert tomllib.loads(edit.text) == {"daemon": {"bind": "off"}}
+    for comment in ("# of mcp\n", "# of the daemon\n[daemon]\n"):
+        assert comment in edit.text
+    assert "inside" not in edit.text
+
+
+def test_a_cut_goes_by_what_the_text_says_and_not_by_what_it_looks_like() -> None:
+    # A line of a text that looks like a header would let the daemon's section go or stay wrongly.
+    with pytest.raises(EditRefused):
+        TomlEdit(AROUND, "f").cut(("mcp", "servers", "a"))
+    edit = TomlEdit("[mcp.servers]\na = { command = 'x' }\nb = { command = 'y' }\n", "f")
+    edit.cut(("mcp", "servers", "a"))
+    edit.cut(("mcp", "servers", "none"))
+    assert tomllib.loads(edit.text) == {"mcp": {"servers": {"b": {"command": "y"}}}}
+
+
+def test_the_second_of_two_sections_is_cut_and_the_first_stays() -> None:
+    first = "[mcp.servers.a]\ncommand = ['x']\n"
+    edit = TomlEdit(first + "# two\n[[mcp.servers.b.fs]]\nmode = 'ro'\n[mcp.servers.bb]\n", "f")
+    edit.cut(("mcp", "servers", "b"))
+    assert edit.text == first + "# two\n[mcp.servers.bb]\n"

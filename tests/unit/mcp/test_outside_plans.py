@@ -107,3 +107,18 @@ async def test_the_operator_decides_who_may_use_a_server(
     host._servers["out"] = OutsideServer(plan, parts)
     assert host.admits("out", agent, names) is admitted
     assert host.admits("a-lua-script", agent, names) is True
+
+
+def test_variables_come_from_the_secrets_of_local_toml_and_a_missing_one_is_a_fault(
+    tmp_path: Path,
+) -> None:
+    local = tmp_path / "local.toml"
+    local.write_text('[secrets]\none = "first"\nbroken = "${UNSET}"\n', encoding="utf-8")
+    local.chmod(0o600)
+    section = "[mcp.servers.{0}]\ncommand = 'x'\nenv = {{ A = 'a' }}\nsecrets = {{ B = '{1}' }}\n"
+    names = {"good": "one", "none": "nobody", "unset": "broken"}
+    found = plans(tmp_path, "".join(section.format(*pair) for pair in names.items()))
+    assert found["good"].request.env == (("A", "a"), ("B", "first"))
+    assert (found["good"].enabled, found["good"].fault) == (True, "")
+    assert [found[name].enabled for name in ("none", "unset")] == [False, False]
+    assert "no value for nobody" in found["none"].fault

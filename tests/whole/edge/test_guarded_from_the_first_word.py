@@ -139,7 +139,8 @@ HARMLESS_COMMANDS: Final[dict[str, str]] = {
         account (approvals|check|shares)|audit .*|pipeline trace
         credential (list|show)|session grants""",
     "the operator decides what is in force": r"""
-        project (load|reload|unload|trust)|lua reload|mcp (restart|approve)|skill approve
+        project (load|reload|unload|trust)|lua reload|skill approve
+        mcp (restart|approve|add|import|remove)
         credential (set|test|remove)|session revoke
         plugin (install|upgrade|uninstall|forget|enable|disable|restart|reload|renew)
         plugin (approve|deny)|people (?!list).*|service-account (?!list).*|capability refresh

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from kaged.cli.commands.mcp_add import app
 from kaged.cli.context import daemon, locations, report, require_own_daemon
 from kaged.cli.output import Output, show_lines, show_rows
 from kaged.cli.runner import (
@@ -18,9 +19,9 @@ from kaged.cli.runner import (
     find_project,
 )
 
-Name = Annotated[str, typer.Argument(help="The server's name in config.toml.")]
+__all__ = ["app"]
 
-app = typer.Typer(help="Serve an agent's tools over MCP; manage outside MCP servers.")
+Name = Annotated[str, typer.Argument(help="The server's name in config.toml.")]
 
 
 @app.callback(invoke_without_command=True)
