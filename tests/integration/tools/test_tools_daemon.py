@@ -128,7 +128,7 @@ async def test_the_built_in_tools_are_there_from_the_start(tool_service: ToolSer
         "kaged.workflow.list",
         "kaged.workflow.status",
     }
-    assert {one.name for one in kaged} - root_only == {"kaged.checkpoint"}
+    assert {one.name for one in kaged} - root_only == {"kaged.checkpoint", "kaged.upload"}
     assert all(one.definition.requires == () for one in kaged)
     assert registry.get("kaged.issue").actions == (
         "list",

@@ -132,4 +132,7 @@ def test_every_string_of_a_request_is_attacked() -> None:
     assert set(CageRequest.__dataclass_fields__) == covered | harmless
     assert set(CagePolicy.__dataclass_fields__) == {
         "fs", "net", "exec", "env", "state", "seccomp", "capabilities", "limits",
+        # Names of the operator's credentials and of known toolchains; what they stand for is
+        # mounts, variables and files of the request.
+        "credentials", "toolchains",
     }  # fmt: skip

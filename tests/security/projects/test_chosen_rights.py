@@ -64,7 +64,8 @@ KEYS: Final[dict[type, dict[str, str]]] = {
         ("package", "source", "version", "isolation", "hooks", "config"), ASKED
     ),
     CageBlock: dict.fromkeys(
-        ("fs", "net", "state", "seccomp", "capabilities", "credentials", "env", "limits"), ASKED
+        ("fs", "net", "state", "seccomp", "capabilities", "credentials", "toolchains", "env",
+         "limits"), ASKED
     ),
     FsEntry: dict.fromkeys(("mode", "path"), ASKED),
     CageLimits: dict.fromkeys(
