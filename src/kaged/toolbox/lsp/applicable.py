@@ -43,13 +43,18 @@ def applicable(text: str, edits: Iterable[TextEdit]) -> list[FindableEdit] | Non
         found.append((start, end, own))
     made = [FindableEdit(start, text[start:end], _edited(text, start, end, own))
             for start, end, own in found]  # fmt: skip
-    if _works(text, made):
+    wanted = _edited(text, 0, len(text), ordered)
+    if _works(text, made, wanted):
         return made
     if not found:
         return []
     start, end = _findable(text, found[0][0], found[-1][1])
-    whole = [FindableEdit(start, text[start:end], _edited(text, start, end, ordered))]
-    return whole if _works(text, whole) else None
+    # A piece that overlaps itself is found in another place; the whole of a file is not.
+    for first, last in ((start, end), (0, min(len(text), MAX_OLD_CHARS))):
+        one = [FindableEdit(first, text[first:last], _edited(text, first, last, ordered))]
+        if _works(text, one, wanted):
+            return one
+    return None
 
 
 def _findable(text: str, start: int, end: int) -> tuple[int, int]:
@@ -79,10 +84,13 @@ def _edited(text: str, start: int, end: int, edits: Sequence[TextEdit]) -> str:
     return "".join((*parts, text[at:end]))
 
 
-def _works(text: str, edits: Sequence[FindableEdit]) -> bool:
-    """Return whether each is findable when those before it have been made."""
+def _works(text: str, edits: Sequence[FindableEdit], wanted: str) -> bool:
+    """Return whether each is findable when those before it have been made, and where it is meant.
+
+    What one edit writes may be what the next one looks for, so the end counts.
+    """
     for edit in edits:
         if not edit.old or text.count(edit.old) != 1:
             return False
         text = text.replace(edit.old, edit.new, 1)
-    return True
+    return text == wanted
