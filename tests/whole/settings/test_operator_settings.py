@@ -204,7 +204,7 @@ def test_shells_that_nobody_enabled_and_namespaces_of_later_are_not_there(
 ) -> None:
     for name in ("shell.python", "shell.node"):
         assert project.fail(name, code="1")["code"] == "tool_not_found"
-    for namespace in ("compute", "project", "web", "discover", "media", "job"):
+    for namespace in ("compute", "project", "discover", "media", "job"):
         refused = project.fail(f"{namespace}.fetch", url="http://example.org")
         assert (refused["code"], refused["data"]["number"]) == ("tool_not_found", -32601)
 
