@@ -39,7 +39,7 @@ from kaged.toolbox.shell import (
     caged_launcher,
     shell_tools,
 )
-from kaged.toolbox.web import web_tools
+from kaged.toolbox.web import FetchLimits, web_tools
 from kaged.tools import Tool
 from kaged.tools.definition import ToolSource
 from kaged.tools.kept_results import KeptResults
@@ -143,7 +143,7 @@ def open_toolboxes(
         JobsTool(background).tool(),
         *skill_tools(skills, runner, loaded),
         *project_tools(work),
-        *web_tools(resolver, clock),
+        *web_tools(resolver, clock, FetchLimits(seconds=limits.web_seconds)),
         *language_services.tools(),
     )
     if section.diagnose_edits:

@@ -146,7 +146,7 @@ def test_an_address_is_the_destination_that_is_decided_about() -> None:
 def key(**other: object) -> CacheKey:
     """Return a key."""
     made = CacheKey("ses", "primary", (ANYWHERE,), "http://a.example/", "markdown")
-    return made._replace(**other)  # type: ignore[arg-type]
+    return made._replace(**other)
 
 
 def test_the_cache_is_one_agent_s_and_forgets() -> None:

@@ -18,18 +18,26 @@ class Answer(NamedTuple):
 
 
 class Website:
-    """A server on this machine's loopback. `asked` are the paths that were asked for."""
+    """A server on this machine's loopback. `asked` are the paths that were asked for.
+
+    To those in `silent` it never answers.
+    """
 
     def __init__(self) -> None:
         self.pages: dict[str, Answer] = {}
+        self.silent: set[str] = set()
         self.asked: list[str] = []
         self.heads: list[dict[str, str]] = []
+        self._closing = threading.Event()
         site = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 site.asked.append(self.path)
                 site.heads.append({name.lower(): value for name, value in self.headers.items()})
+                if self.path in site.silent:
+                    site._closing.wait()
+                    return
                 found = site.pages.get(self.path, Answer(b"<p>secret words</p>", status=404))
                 self.send_response(found.status)
                 if found.type:
@@ -42,7 +50,7 @@ class Website:
                 self.wfile.write(found.body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's
-                """Say nothing."""
+                """Keep quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.port = int(self._server.server_address[1])
@@ -65,6 +73,7 @@ class Website:
 
     def close(self) -> None:
         """End the server."""
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

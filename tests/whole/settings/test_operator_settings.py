@@ -161,6 +161,7 @@ def test_limits_beyond_safe_bounds_keep_a_daemon_from_starting(tmp_path: Path) -
     wrong = {
         "search_seconds": 601, "search_output_kb": 5000, "glob_files": 100_000,
         "shell_seconds": 0, "shell_output_kb": 1, "file_wait_seconds": 0,
+        "web_seconds": 0,
     }  # fmt: skip
     lines = "".join(f"{key} = {value}\n" for key, value in wrong.items())
     daemon = Daemon(tmp_path / "bad", config=f"[tools.limits]\n{lines}")

@@ -209,6 +209,18 @@ def test_what_goes_wrong_has_a_code_and_says_nothing_of_the_server(
     assert refused["code"] == "web_unreachable"
 
 
+def test_a_server_that_never_answers_is_not_waited_for(
+    own: Callable[..., Daemon], tmp_path: Path, site: Website
+) -> None:
+    daemon = own(config="[tools.limits]\nweb_seconds = 1\n")
+    daemon.start()
+    project = daemon.load(Project(tmp_path / "slow", cage=cage(site.host), tools=WEB))
+    site.silent.add("/never")
+    refused = project.fail("web.fetch", url=f"{site.url}/never")
+    assert (refused["code"], refused["status"]) == ("web_timeout", 504)
+    assert site.asked == ["/never"]
+
+
 def read(url: str, **more: Any) -> dict[str, Any]:
     """Return a turn that fetches a page."""
     return call("web.fetch", url=url, **more)

@@ -5,5 +5,6 @@ content (type, text) → html_page (scanner → blocks) → page_cache
 """
 
 from kaged.toolbox.web.fetch_tool import web_tools
+from kaged.toolbox.web.fetching import FetchLimits
 
-__all__ = ["web_tools"]
+__all__ = ["FetchLimits", "web_tools"]

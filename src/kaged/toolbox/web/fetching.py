@@ -121,13 +121,15 @@ class PageFetcher:
                             header = answer.headers.get("content-type", "")
                             return FetchedPage(place, header, body, size, by_grants)
                         following = _next_place(answer, place)
-                except httpx.HTTPError as error:
+                # The connection itself fails with errors of the system, such as a bad certificate.
+                except (httpx.HTTPError, OSError) as error:
                     refused = refusal_of(error)
                     if refused is not None:
                         raise not_dialled(refused, place.port, led_from) from error
-                    if isinstance(error, httpx.ConnectError):
+                    if isinstance(error, OSError | httpx.ConnectError):
                         raise HostUnreachable(
-                            f"{place.shown}: {error}", fix="check the address and its certificate"
+                            f"no connection to {place.shown}: {str(error) or type(error).__name__}",
+                            fix="check the address, and whether its certificate is good",
                         ) from error
                     raise PageFailed(
                         f"{place.shown} broke off: {type(error).__name__}", fix="try again later"
