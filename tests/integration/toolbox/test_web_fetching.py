@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Self
 
 import pytest
 
+from fakes.tool_lab import ToolLab, cage
+from kaged.base import SystemClock
 from kaged.kernel.net import ANYWHERE, NetTarget, parse_target
+from kaged.toolbox.web import web_tools
 from kaged.toolbox.web.errors import (
     HostUnreachable,
     PageFailed,
@@ -145,3 +149,39 @@ async def test_a_server_without_a_good_certificate_cannot_be_reached() -> None:
     async with Answering(b"") as server:
         with pytest.raises(HostUnreachable):
             await fetched(f"https://localhost:{server.port}/", f"localhost:{server.port}")
+
+
+async def test_what_was_allowed_for_one_call_is_asked_about_again_at_the_next(
+    tmp_path: Path,
+) -> None:
+    async with Answering(PLAIN) as server:
+        target = f"http://a.example:{server.port}/"
+        moved = f"HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n"
+        async with Answering(moved.encode()) as first:
+            grants = [f"localhost:{first.port}", f"127.0.0.1:{server.port}"]
+            tools = web_tools(Names(a="127.0.0.1"), SystemClock())
+            lab = ToolLab(tmp_path, tools, cage(root=tmp_path, net=grants))
+            asked: list[tuple[str, int]] = []
+
+            async def ask(host: str, port: int) -> bool:
+                asked.append((host, port))
+                return True
+
+            args = {"url": f"http://localhost:{first.port}/"}
+            for _ in range(2):
+                found = await lab.call_with("web.fetch", args, ask_host=ask)
+                assert (found["content"], found.get("cached")) == ("hello", None)
+            assert asked == [("a.example", server.port)] * 2
+            assert (await lab.refusal_with("web.fetch", args)).code == "capability_denied"
+
+
+async def test_a_caller_without_a_cage_has_the_public_network_and_nothing_near(
+    tmp_path: Path,
+) -> None:
+    async with Answering(PLAIN) as server:
+        lab = ToolLab(tmp_path, web_tools(Names(a="127.0.0.1"), SystemClock()))
+        for host in ("localhost", "127.0.0.1", "a.example"):
+            refused = await lab.refusal("web.fetch", url=f"http://{host}:{server.port}/")
+            assert refused.code == "capability_denied"
+        assert (await lab.refusal("web.fetch", url="http://b.example/")).code == "web_unreachable"
+        assert server.connections == 0

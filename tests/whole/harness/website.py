@@ -28,7 +28,7 @@ class Website:
         self.silent: set[str] = set()
         self.asked: list[str] = []
         self.heads: list[dict[str, str]] = []
-        self._closing = threading.Event()
+        closing = self._closing = threading.Event()
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +36,7 @@ class Website:
                 site.asked.append(self.path)
                 site.heads.append({name.lower(): value for name, value in self.headers.items()})
                 if self.path in site.silent:
-                    site._closing.wait()
+                    closing.wait()
                     return
                 found = site.pages.get(self.path, Answer(b"<p>secret words</p>", status=404))
                 self.send_response(found.status)
