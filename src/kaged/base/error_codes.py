@@ -341,6 +341,14 @@ _CODE: _Rows = {
     "rename_scope_exceeds_cage": (403, "The rename touches files the caller may not write."),
     "shell_spawn_failed": (503, "The command could not be started; the message says why."),
 }
+_WEB: _Rows = {
+    "web_failed": (502, "The server of a page answered with an error, or broke off; see `detail`."),
+    "web_not_found": (404, "The server says that it has no such page."),
+    "web_not_text": (415, "What is there cannot be shown as text."),
+    "web_timeout": (504, "A page did not arrive in time."),
+    "web_too_large": (413, "A page is larger than is fetched."),
+    "web_unreachable": (502, "The host of a page is unknown, or could not be connected to."),
+}
 _DEBUG: _Rows = {
     "dap_adapter_not_found": (503, "No debug adapter for the runtime is configured or installed."),
     "dap_not_stopped": (409, "The program runs; this can be seen only while it is stopped."),
@@ -442,6 +450,7 @@ ERROR_CODES: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
         **_FILES,
         **_SEARCH,
         **_CODE,
+        **_WEB,
         **_DEBUG,
         **_MODELS,
         **_SERVICES,

@@ -103,6 +103,9 @@ class ToolLimits:
         "How long a call waits for a file that another one works on.",
         default=5,
     )
+    web_seconds: float = key(
+        Number(1, 120), "How long `web.fetch` waits for a page, redirects included.", default=30
+    )
 
 
 @record

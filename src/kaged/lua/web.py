@@ -7,14 +7,14 @@ decided anew. The environment's proxies are not used.
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from kaged.base import JsonObject
-from kaged.base.authorities import authorities
-from kaged.cage.net.dial import Dialled, Dialler, Resolver
+from kaged.cage.net.dial import Dialled, Dialler, NotDialled, Resolver
+from kaged.cage.net.handshake import ProxyOutcome
+from kaged.cage.net.http_transport import dialled_transport
 from kaged.cage.net.limits import GateLimits
 from kaged.kernel.hosts import NetTargetInvalid
 from kaged.kernel.net import NetTarget, decide_net
@@ -122,73 +122,14 @@ class ScriptWeb:
 
     def _transport(self, only: tuple[NetTarget, ...] | None) -> Any:
         """Make what connects, to where is granted; with `only`, to nowhere else than there."""
-        import httpcore  # noqa: PLC0415 - see `request`
-        import httpx  # noqa: PLC0415 - see `request`
 
-        dialler = self._dialler
+        async def dial(host: str, port: int) -> Dialled | NotDialled:
+            if only is not None and not decide_net(only, host, port).allowed:
+                why = f"{host}:{port} is not in lua.net_trusted, and a trusted place led there"
+                return NotDialled(host, ProxyOutcome.DENIED, why)
+            return await self._dialler.dial(host, port)
 
-        class GrantedBackend(httpcore.AsyncNetworkBackend):
-            async def connect_tcp(
-                self,
-                host: str,
-                port: int,
-                timeout: float | None = None,  # noqa: ASYNC109 - the library's own signature
-                local_address: str | None = None,
-                socket_options: Iterable[Any] | None = None,
-            ) -> Any:
-                if only is not None and not decide_net(only, host, port).allowed:
-                    raise httpcore.ConnectError(
-                        f"{host}:{port} is not in lua.net_trusted, and a trusted place led there"
-                    )
-                found = await dialler.dial(host, port)
-                if not isinstance(found, Dialled):
-                    raise httpcore.ConnectError(found.detail)
-                reader, writer = await asyncio.open_connection(sock=found.sock)
-                return _Stream(reader, writer)
-
-            async def sleep(self, seconds: float) -> None:
-                await asyncio.sleep(seconds)
-
-        class Transport(httpx.AsyncHTTPTransport):
-            def __init__(self) -> None:
-                trusted = authorities()
-                super().__init__(verify=trusted, trust_env=False)
-                # The one way to bring a backend of our own.
-                self._pool = httpcore.AsyncConnectionPool(
-                    ssl_context=trusted, network_backend=GrantedBackend()
-                )
-
-        return Transport()
-
-
-class _Stream:
-    """A dialled connection as the HTTP library wants it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the library's own signature
-        return await self._reader.read(max_bytes)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the library's own signature
-        self._writer.write(buffer)
-        await self._writer.drain()
-
-    async def aclose(self) -> None:
-        self._writer.close()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - the library's own signature
-    ) -> _Stream:
-        await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
-        return self
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._writer.get_extra_info("ssl_object") if info == "ssl_object" else None
+        return dialled_transport(dial)
 
 
 async def _body(response: Any, limit: int) -> tuple[bytes, bool]:

@@ -61,6 +61,12 @@ class ToolErrorCode(StrEnum):
     AUDIT_UNAVAILABLE = "audit_unavailable"
     PATH_PROTECTED = "path_protected"
     RESULT_NOT_FOUND = "result_not_found"
+    WEB_FAILED = "web_failed"
+    WEB_NOT_FOUND = "web_not_found"
+    WEB_NOT_TEXT = "web_not_text"
+    WEB_TIMEOUT = "web_timeout"
+    WEB_TOO_LARGE = "web_too_large"
+    WEB_UNREACHABLE = "web_unreachable"
 
 
 class ToolError(KagedError):

@@ -21,7 +21,9 @@ from kaged.tools.definition import Tool, ToolDefinition, ToolSource
 from kaged.tools.errors import ToolError
 from kaged.tools.schema import ParamSchema, schema_hash
 
-BUILTIN_NAMESPACES: Final = frozenset({"file", "edit", "search", "code", "debug", "shell", "kaged"})
+BUILTIN_NAMESPACES: Final = frozenset(
+    {"file", "edit", "search", "code", "debug", "shell", "kaged", "web"}
+)
 MAX_TOOLS: Final = 5000
 MAX_NAME_CHARS: Final = 200
 SYNTHETIC_PREFIX: Final = "agent-"  # names of the form agent-{key} belong to the tree of agents

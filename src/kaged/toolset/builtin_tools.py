@@ -10,6 +10,7 @@ from typing import Final
 from kaged.base import Clock, KagedError
 from kaged.base.log import get_logger
 from kaged.cage import Spawner
+from kaged.cage.net import SystemResolver
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.sealing import seal_policy
 from kaged.config.settings import Settings
@@ -38,6 +39,7 @@ from kaged.toolbox.shell import (
     caged_launcher,
     shell_tools,
 )
+from kaged.toolbox.web import FetchLimits, web_tools
 from kaged.tools import Tool
 from kaged.tools.definition import ToolSource
 from kaged.tools.kept_results import KeptResults
@@ -117,6 +119,8 @@ def open_toolboxes(
         )
     )
     closing.push_async_callback(background.close)
+    resolver = SystemResolver()
+    closing.callback(resolver.close)
     runner = CommandRunner(broker, spawner, launcher, shell, clock, background)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(language_services.close)
@@ -147,6 +151,7 @@ def open_toolboxes(
         JobsTool(background).tool(),
         *skill_tools(skills, runner, loaded),
         *project_tools(work),
+        *web_tools(resolver, clock, FetchLimits(seconds=limits.web_seconds)),
         *language_services.tools(),
     )
     if section.diagnose_edits:

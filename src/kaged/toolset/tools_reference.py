@@ -19,6 +19,7 @@ from kaged.toolbox.lsp import lsp_tools
 from kaged.toolbox.project import ProjectWork, project_tools
 from kaged.toolbox.search import search_tools
 from kaged.toolbox.shell import CommandRunner, shell_tools
+from kaged.toolbox.web import web_tools
 from kaged.tools import Tool
 from kaged.toolset.skill_tools import LoadedSkills, skill_tools
 
@@ -41,6 +42,7 @@ def builtin_definitions() -> Sequence[Tool]:
         *project_tools(work),
         *lsp_tools(lambda _: None),
         *dap_tools(lambda _: None),
+        *web_tools(nobody, nobody),
     )
     return sorted(tools, key=lambda one: one.definition.name)
 

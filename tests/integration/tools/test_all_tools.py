@@ -321,6 +321,7 @@ async def test_every_result_is_plain_json_of_the_promised_shape(tool_service: Al
     assert rest == {
         "kaged.todo", "kaged.ask", "kaged.form", "kaged.checkpoint", "kaged.workflow.trigger",
         "kaged.workflow.status", "skill.load", "skill.run", "kaged.upload", "shell.jobs",
+        "web.fetch",
     }  # fmt: skip  # their labs check the shape of every result (ToolLab.call_with)
 
 

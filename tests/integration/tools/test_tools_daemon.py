@@ -180,7 +180,7 @@ def _word(need: ToolRequirement) -> str:
 
 @requirement("AT-REG-26", "AT-AMB-02")
 async def test_what_does_not_exist_is_not_found(tool_service: ToolServiceLab) -> None:
-    for name in ("eval", "kaged.issue.update", "web.fetch", "job.run"):
+    for name in ("eval", "kaged.issue.update", "web.search", "job.run"):
         status, body = await tool_service.post("call", tool=name)
         assert (status, body["error"]["code"]) == (404, "tool_not_found")
         assert body["error"]["data"]["number"] == -32601

@@ -87,7 +87,7 @@ async def test_the_first_closed_gate_answers_and_nothing_behind_it_happens(
 @requirement("AT-DISP-02", "AT-BEY-18")
 async def test_an_unknown_name_is_not_found(tmp_path: Path, spy: Spy) -> None:
     lab = ToolLab(tmp_path, [reader(spy)])
-    for name in ("no.such", "web.fetch", "", "FILE.peek", "file.peek ", "agent-nobody"):
+    for name in ("no.such", "media.fetch", "", "FILE.peek", "file.peek ", "agent-nobody"):
         error = await lab.refusal_with(name, {})
         assert (error.code, error.number) == ("tool_not_found", -32601)
     assert "file.peek" in str(await lab.refusal("file.pek"))

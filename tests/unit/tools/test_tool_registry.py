@@ -110,7 +110,7 @@ def test_tools_are_listed_by_namespace() -> None:
     assert registry.names("search") == ("search.ast", "search.glob", "search.grep")
     assert registry.names("search-kit") == ("search-kit.find",)
     with raises_code("tool_definition_invalid", ToolError, match="namespace"):
-        register(definition(name="web.fetch", namespace="web"))
+        register(definition(name="media.play", namespace="media"))
     with raises_code("tool_definition_invalid", ToolError, match="begin with"):
         register(definition(namespace="edit"))
     with raises_code("tool_definition_invalid", ToolError, match="namespace"):

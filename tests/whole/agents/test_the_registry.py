@@ -20,6 +20,7 @@ BUILT_IN = {
     "code": ["code.lsp"],
     "debug": ["debug"],
     "shell": ["shell.bash", "shell.jobs"],
+    "web": ["web.fetch"],
     "kaged": [
         "kaged.ask",
         "kaged.checkpoint",
@@ -32,7 +33,7 @@ BUILT_IN = {
         "kaged.workflow.trigger",
     ],
 }
-BEYOND = ("kaged.upload", "shell.jobs")
+BEYOND = ("kaged.upload", "shell.jobs", "web.fetch")
 """What the specification does not have."""
 
 ALL = sorted(name for names in BUILT_IN.values() for name in names)

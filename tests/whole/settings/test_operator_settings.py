@@ -161,6 +161,7 @@ def test_limits_beyond_safe_bounds_keep_a_daemon_from_starting(tmp_path: Path) -
     wrong = {
         "search_seconds": 601, "search_output_kb": 5000, "glob_files": 100_000,
         "shell_seconds": 0, "shell_output_kb": 1, "file_wait_seconds": 0,
+        "web_seconds": 0,
     }  # fmt: skip
     lines = "".join(f"{key} = {value}\n" for key, value in wrong.items())
     daemon = Daemon(tmp_path / "bad", config=f"[tools.limits]\n{lines}")
@@ -204,7 +205,7 @@ def test_shells_that_nobody_enabled_and_namespaces_of_later_are_not_there(
 ) -> None:
     for name in ("shell.python", "shell.node"):
         assert project.fail(name, code="1")["code"] == "tool_not_found"
-    for namespace in ("compute", "project", "web", "discover", "media", "job"):
+    for namespace in ("compute", "project", "discover", "media", "job"):
         refused = project.fail(f"{namespace}.fetch", url="http://example.org")
         assert (refused["code"], refused["data"]["number"]) == ("tool_not_found", -32601)
 

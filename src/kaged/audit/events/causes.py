@@ -117,7 +117,7 @@ CAUSES: Final[Mapping[str, EventCause]] = MappingProxyType(
             "kaged.todo.completed kaged.todo.dropped kaged.todo.noted kaged.workflow.triggered "
             "kaged.workflow.status_checked kaged.interaction.requested shell.executed lua.exec "
             "shell.backgrounded shell.stopped "
-            "lua.session.applied skill.loaded skill.ran session.labelled",
+            "lua.session.applied skill.loaded skill.ran session.labelled web.fetched",
             _CALLS,
         ),
         **_each(

@@ -250,5 +250,11 @@ AGENT_TOOLING = Chapter(
             "command:cut cwd:str exit_code:int? timed_out:bool duration_ms:num caller:str",
             "signal:any truncated:bool",
         ),
+        event(
+            "web.fetched",
+            "The daemon asked a web server for a page on behalf of an agent; one for each place "
+            "that it was led to.",
+            "host:str port:int status:int caller:str",
+        ),
     ),
 )
