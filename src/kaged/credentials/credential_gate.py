@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from kaged.credentials.cage_gate import CageGate
 
 
-
 class CredentialGate:
     """Opens the gates of cages that hold credentials. One per daemon."""
 

@@ -67,7 +67,7 @@ def test_a_file_that_is_worked_on_is_busy_for_everybody_else_when_their_patience
     daemon = own(config="[tools.limits]\nfile_wait_seconds = 0.2\n")
     daemon.start()
     project = with_big_file(daemon.load(Project(daemon.home.parent / "p")))
-    thread, answers = start(project, "edit.text", **slow_edit(6))
+    thread, answers = start(project, "edit.text", **slow_edit(24))
     nothing = {"old_string": "no such text", "new_string": "x"}
     seen: list[dict[str, Any]] = []
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_worked_on_is_busy_for_everybody_else_when_their_patience
 @whole("AT-FAIL-12")
 def test_a_second_edit_waits_for_the_first_and_both_are_made(project: Project) -> None:
     with_big_file(project)
-    thread, answers = start(project, "edit.text", **slow_edit(2))
+    thread, answers = start(project, "edit.text", **slow_edit(8))
     wait_for(lambda: "more_edits" in json.dumps(rows_of(project, "tool.called")))
     edit = {"path": "alias.txt", "old_string": "head\n", "new_string": "first\n"}
     project.call("edit.text", **edit)
