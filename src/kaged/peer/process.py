@@ -33,10 +33,16 @@ class PeerProcess:
         request: SpawnRequest,
         connection: Connection,
         on_stderr: Callable[[str], None],
+        on_spawned: Callable[[CageProcess], None] | None = None,
     ) -> Self:
-        """Start the child and attach the conversation. Raises CageError when it did not start."""
+        """Start the child and attach the conversation. Raises CageError when it did not start.
+
+        `on_spawned` is called before anything that the child says is heard.
+        """
         process = await spawner.spawn(request)
         try:
+            if on_spawned is not None:
+                on_spawned(process)
             tail = StderrTail(on_stderr)
             await process.connect_stderr(lambda: tail)
             stdout = PipeEnd(process.take_fd("stdout"))

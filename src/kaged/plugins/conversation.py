@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
-from kaged.cage import CageError, ExitReport, StopReport
+from kaged.cage import CageError, CageProcess, ExitReport, StopReport
 from kaged.kernel.capabilities import CapabilityInvalid, StorageCapability
 from kaged.kernel.policy import CagePolicy
 from kaged.peer import Connection, PeerGone, PeerProcess
@@ -159,18 +159,20 @@ class PluginConversation:
         )
         try:
             self._peer = await PeerProcess.start(
-                self._parts.spawner, request, connection, self._stderr_line
+                self._parts.spawner, request, connection, self._stderr_line, self._record_start
             )
         except CageError as error:
             raise StartFailed("spawn", error.message, fix=error.fix) from error
         self._ended = self._tasks.start(self._peer.wait(), "wait")
         if self.files is not None:
             self._tasks.start(self._watch_files(self.files), "shared files")
+
+    def _record_start(self, process: CageProcess) -> None:
         data: JsonObject = {
             "name": self.plugin.name,
             "version": self.plugin.version,
-            "pid": self._peer.process.pid,
-            "cage_id": self._peer.process.cage_id,
+            "pid": process.pid,
+            "cage_id": process.cage_id,
         }
         if self.plugin.grants:
             data["operator_grants"] = list(self.plugin.grants.texts)

@@ -31,7 +31,7 @@ from requirements import requirement
 BUILT_IN = {
     "file.read", "file.write", "file.create", "edit.text", "edit.ast", "search.grep",
     "search.glob", "search.ast", "code.lsp", "debug", "shell.bash", "kaged.checkpoint",
-    "kaged.issue", "kaged.todo", "kaged.upload", "shell.jobs",
+    "kaged.issue", "kaged.todo", "kaged.upload", "shell.jobs", "web.fetch",
     "kaged.ask", "kaged.form", "kaged.workflow.list",
     "kaged.workflow.trigger", "kaged.workflow.status",
 }  # fmt: skip
