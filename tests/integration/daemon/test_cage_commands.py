@@ -127,4 +127,4 @@ def test_a_shell_in_the_cage_of_a_file_or_a_plugin(
     assert f"{installed}/notes" in done.stdout
     assert "\nnotes" in done.stdout.replace("\r", "")
     assert "No such file" in done.stdout + done.stderr
-    assert "not found" in done.stdout  # no program beyond its own and the coreutils
+    assert "not found" in done.stdout + done.stderr  # no program beyond its own and the coreutils
