@@ -214,6 +214,7 @@ def policy_of(root: Path, *names: str) -> CagePolicy:
 def test_a_kit_is_read_only_but_for_the_packages_of_its_project(home: Home) -> None:
     python = home.program(".pyenv/versions/3.12.1/bin/python3").parent
     kits, root = kits_of(home), home.path / "work/shop"
+    root.mkdir(parents=True)  # a daemon of root asks it whom its cage runs as
     kit = kits.kit(policy_of(root, "python"), "prj_a")
     writable = [one for one in kit.mounts if one.mode is FsMode.RW]
     packages = home.path / ".cache/kaged/packages"
